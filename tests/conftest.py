@@ -9,13 +9,15 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import postgres_server
 import pytest
 from hypothesis import settings
 
+from ferrule import MemoryStore, PostgresStore, SQLiteStore
 from ferrule.net import retries
 
 # A busy machine is no fault of the code under test.
@@ -122,3 +124,30 @@ _schemas = itertools.count(1)
 def schema() -> str:
     """The name of a schema that no other test of this session uses."""
     return f"test_{next(_schemas)}"
+
+
+@pytest.fixture(params=["memory", "file", "postgres"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    """Opens a store of each kind; again, as another process would, at the same place."""
+    opened: list[Any] = []
+
+    def open_again() -> Any:
+        if request.param == "postgres":
+            dsn = request.getfixturevalue("postgres").dsn
+            opened.append(PostgresStore(dsn, schema=request.getfixturevalue("schema")))
+            opened[-1].setup()
+        elif request.param == "file":
+            opened.append(SQLiteStore(tmp_path / "runs.db"))
+        elif not opened:
+            opened.append(MemoryStore())
+        return opened[-1]
+
+    yield open_again
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def any_store(open_store: Callable[[], Any]) -> Any:
+    """A store of each kind."""
+    return open_store()

@@ -411,6 +411,34 @@ def test_one_huge_observation_is_shortened_before_a_step_is_dropped(mode: str) -
     assert len(shown) < 20_000
 
 
+@pytest.mark.parametrize("spill_over", [1_000, None])
+def test_an_observation_that_is_not_shown_whole_is_measured_as_it_is_shown(
+    mode: str, spill_over: int | None
+) -> None:
+    def read(n: int) -> str:
+        """Read."""
+        return "x" * 50_000
+
+    with ScriptedLM(
+        [
+            STEPS[mode]("r", "read", {"n": 1}),
+            STEPS[mode]("s", "read", {"n": 2}),
+            ContextOverflowError("too long"),
+            STEPS[mode]("end", "finish", {"answer": 1}),
+        ],
+    ) as lm:
+        program = agent(
+            mode,
+            tools=Toolbox([read], spill_over=spill_over),
+            limits=Limits(observation_chars=1_500),
+        )
+        assert program(question="q", lm=lm).answer == 1
+    *_, too_long, shorter = [request.messages for request in lm.requests]
+    assert len(shorter) < len(too_long)  # the oldest step is left out at once
+    assert str(shorter).count("xxx") > 0
+    assert sum(len(each.text) for each in shorter) < sum(len(each.text) for each in too_long)
+
+
 def test_oversize_observations_are_shown_with_their_middle_cut_out(mode: str) -> None:
     """By rule, `limits.observation_chars`."""
 

@@ -9,7 +9,6 @@ import pytest
 import ferrule
 from ferrule import (
     Limits,
-    MemoryStore,
     ReAct,
     Run,
     Tool,
@@ -122,7 +121,7 @@ def test_code_that_calls_tools_is_bounded_and_reads_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("waits_after", [0, 1, 2])
-def test_a_resumed_run_counts_the_same(waits_after: int) -> None:
+def test_a_resumed_run_counts_the_same(waits_after: int, any_store: Any) -> None:
     RAN.clear()
 
     @tool(require_confirmation=True)
@@ -132,7 +131,7 @@ def test_a_resumed_run_counts_the_same(waits_after: int) -> None:
 
     queries = searching("a", "b", "c")
     queries.insert(waits_after, {"name": "pay", "args": {}})
-    store = MemoryStore()
+    store = any_store
     program = ReAct(
         "question -> answer",
         [search, pay],
@@ -154,7 +153,7 @@ def test_a_resumed_run_counts_the_same(waits_after: int) -> None:
         assert [step.results[0].content for step in again.trajectory.steps if step.calls] == whole
 
 
-def test_a_resumed_run_counts_what_an_agent_inside_has_called() -> None:
+def test_a_resumed_run_counts_what_an_agent_inside_has_called(any_store: Any) -> None:
     """The agent has ended: a replay uses its result, and what the run recorded of its calls."""
     RAN.clear()
 
@@ -170,7 +169,7 @@ def test_a_resumed_run_counts_what_an_agent_inside_has_called() -> None:
         native=True,
         limits=Limits(per_tool={"search": 2}),
     )
-    store = MemoryStore()
+    store = any_store
     script = [
         {"name": "inner", "args": {"topic": "t"}},
         *searching("a"),  # of the inner agent
@@ -187,9 +186,9 @@ def test_a_resumed_run_counts_what_an_agent_inside_has_called() -> None:
     assert RAN == ["a", "b"]
 
 
-def test_a_run_resumed_with_a_larger_bound_calls_again() -> None:
+def test_a_run_resumed_with_a_larger_bound_calls_again(any_store: Any) -> None:
     RAN.clear()
-    store = MemoryStore()
+    store = any_store
     program = ReAct(
         "question -> answer", [search], native=True, limits=Limits(per_tool={"search": 1}, steps=2)
     )
@@ -268,7 +267,7 @@ def test_an_exception_of_the_tool_is_not_a_mistake_of_the_model() -> None:
     assert RAN == ["x", "x"]
 
 
-def test_a_resumed_run_counts_mistakes_the_same() -> None:
+def test_a_resumed_run_counts_mistakes_the_same(any_store: Any) -> None:
     RAN.clear()
 
     @tool(retries=0)
@@ -282,7 +281,7 @@ def test_a_resumed_run_counts_mistakes_the_same() -> None:
         """Pay."""
         return "paid"
 
-    store = MemoryStore()
+    store = any_store
     program = ReAct("question -> answer", [book, pay], native=True)
     call: dict[str, Any] = {"name": "book", "args": {"seat": 1}}
     with ferrule.context(lm=ScriptedLM([call, {"name": "pay", "args": {}}])):

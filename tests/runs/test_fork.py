@@ -24,6 +24,7 @@ from ferrule import (
     SQLiteStore,
     Tool,
     ToolCall,
+    advance,
     ask,
     context,
     deny,
@@ -664,3 +665,55 @@ def test_tool_errors_are_results_too(store: Any) -> None:
     fork = original.fork(at_step=1)
     shop.go_on(fork, done("poor"))
     assert (fork.prediction.answer, shop.paid) == ("poor", ["ada"])
+
+
+# -- a worker's queue
+
+
+def test_a_worker_goes_on_with_a_fork_that_was_submitted(any_store: Any) -> None:
+    shop = Shop()
+    shop.script = [pay_step("ann"), pay_step("bob"), done()]
+    run = shop.agent.start(task="Pay.", store=any_store, run_id="r")
+    assert run.status == "done", run.error
+    fork = run.fork(at_step=1, messages=["Not Bob."], run_id="f")
+    assert fork.submit() == "f"
+    assert any_store.summary("f").status == "queued"
+    waiting = Run.load(any_store, "f", shop.agent)
+    assert len(waiting.trajectory.steps) == 1
+    shop.script = [done("only Ann")]
+    assert advance(any_store, "f", shop.agent) == "done"
+    again = Run.load(any_store, "f", shop.agent)
+    assert again.prediction.answer == "only Ann"
+    assert again.forked_from.run_id == "r"
+    assert shop.paid == ["ann", "bob"]
+    assert "Not Bob." in str(shop.requests[-1].messages[-1].text)
+
+
+def test_a_submitted_fork_asks_again_for_what_was_approved(any_store: Any) -> None:
+    shop = Shop(require_confirmation=True)
+    shop.script = [pay_step("ann"), done()]
+    run = shop.agent.start(task="Pay.", store=any_store)
+    run.answer(run.pending[0].approve())
+    fork = run.fork()
+    fork.submit()
+    assert advance(any_store, fork.id, shop.agent) == "waiting"
+    assert shop.paid == []
+
+
+def test_a_fork_can_be_submitted_on_an_event_loop_and_only_once(any_store: Any) -> None:
+    shop = Shop()
+    shop.script = [pay_step("ann"), done()]
+    fork = shop.agent.start(task="Pay.", store=any_store).fork(at_step=1)
+    asyncio.run(fork.asubmit())
+    with pytest.raises(RunError, match="has begun"):
+        fork.submit()
+
+
+def test_what_cannot_be_submitted_is_refused() -> None:
+    shop = Shop()
+    shop.script = [pay_step("ann"), done()]
+    run = shop.agent.start(task="Pay.")
+    with pytest.raises(RunError, match="has no store"):
+        run.fork(at_step=1).submit()
+    with pytest.raises(ConfigurationError, match=r"A run is forked with a program"):
+        run.fork(program="agent")

@@ -99,7 +99,7 @@ def test_a_run_is_loaded_with_its_program(program: Any) -> None:
         Notify().start(to="ann", store=store, run_id="r")
         with pytest.raises(
             ConfigurationError,
-            match=r"A run is loaded with its program, such as `ReAct\(\.\.\.\)`; found",
+            match=r"A run is loaded with a program, such as `ReAct\(\.\.\.\)`; found",
         ):
             Run.load(store, "r", program)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,11 +14,9 @@ from ferrule import (
     Image,
     Later,
     Limits,
-    MemoryStore,
     Predict,
     ReAct,
     Run,
-    SQLiteStore,
     Tool,
     Toolbox,
     module_callback,
@@ -27,9 +25,6 @@ from ferrule import (
 from ferrule.errors import DuplicateToolError, ToolDefinitionError
 from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.compact import estimate_messages
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = "".join(f"line {number}\n" for number in range(1_000_000))
 """Over 10 MB."""
@@ -235,19 +230,17 @@ def test_code_reads_results_by_the_name_of_their_tool() -> None:
     assert "Error" not in said[0]
 
 
-def test_a_run_in_another_process_reads_a_result_without_a_second_call(tmp_path: Path) -> None:
+def test_a_run_in_another_process_reads_a_result_without_a_second_call(open_store: Any) -> None:
     @tool(require_confirmation=True)
     def pay() -> str:
         """Pay."""
         return "paid"
 
     program = ReAct("question -> answer", Toolbox([fetch, pay], spill_over=1_000), native=True)
-    store = SQLiteStore(tmp_path / "runs.db")
     CALLS[0] = 0
     with ferrule.context(lm=ScriptedLM([FETCH, {"name": "pay", "args": {}}])):
-        waiting = program.start(question="?", store=store)
-    store.close()
-    again = SQLiteStore(tmp_path / "runs.db")
+        waiting = program.start(question="?", store=open_store())
+    again = open_store()
     loaded = Run.load(again, waiting.id, program)
     loaded.answer(loaded.pending[0].approve())
     lm = ScriptedLM([read(call="call_0", start=5_000_000, length=20), FINISH])
@@ -263,16 +256,15 @@ def test_a_run_in_another_process_reads_a_result_without_a_second_call(tmp_path:
     assert CALLS[0] == 1
 
 
-def test_a_result_from_outside_is_read_like_any_other() -> None:
+def test_a_result_from_outside_is_read_like_any_other(any_store: Any) -> None:
     @tool
     def build() -> str:
         """Build."""
         return Later(key="b", note="at work")  # pyright: ignore[reportReturnType]
 
-    store = MemoryStore()
     program = ReAct("question -> answer", Toolbox([build], spill_over=1_000), native=True)
     with ferrule.context(lm=ScriptedLM([{"name": "build", "args": {}}])):
-        made = program.start(question="?", store=store)
+        made = program.start(question="?", store=any_store)
     made.deliver("b", TEXT)
     lm = ScriptedLM([read(call="build", start=100, length=9), FINISH])
     with ferrule.context(lm=lm):

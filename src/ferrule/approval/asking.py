@@ -54,7 +54,7 @@ def question_about(
         question,
         note=note,
         text=note + confirmation_text(call.name, args, server, original),
-        fingerprint=tool_fingerprint(tool),
+        fingerprint=tool_fingerprint(tool, args),
         expires_s=expires_s,
         server=server,
         original=original,
@@ -117,13 +117,19 @@ def misfit_text(checked: CheckedCall, *, began: bool) -> str:
     )
 
 
-def tool_fingerprint(tool: ToolSpec) -> str:
+def tool_fingerprint(tool: ToolSpec, args: Mapping[str, Any] | None = None) -> str:
     """A digest of a tool's definition: name, description, schema and effect.
 
     For an MCP server's tool, also its title, its annotations and the schema of its results. A
     decision applies to the definition that was shown: a tool that changed asks again.
+
+    With the arguments of a call, also the state of what the call uses, if the tool's function has a
+    `state` (the files of a skill).
     """
     content: list[Any] = [tool.declaration, tool.effect]
+    state = getattr(tool.func, "state", None)
+    if args is not None and callable(state):
+        content.append(state(args))
     definition = getattr(tool, "mcp", None)
     if definition is not None:
         content.append(definition.pinned)

@@ -176,7 +176,7 @@ def _key_of(tool: ToolSpec, checked: CheckedArguments) -> Hashable:
     if call_of_run is not None:
         run_id = call_of_run.run_id
     secret_values = tuple(checked.secrets.values())
-    return function, tool_fingerprint(tool), secret_values, run_id
+    return function, tool_fingerprint(tool, checked.shown), secret_values, run_id
 
 
 def _find_decided(key: Hashable, arguments: _CallArguments) -> Asked | None:
@@ -201,7 +201,7 @@ def _ask(
         confirmation_text(tool.name, checked.shown),
         call,
         secrets.token_hex(10),
-        tool_fingerprint(tool),
+        tool_fingerprint(tool, checked.shown),
     )
     _table[question.id] = Asked(key, arguments, question, checked, tool.prepare)
     while len(_table) > _MOST_QUESTIONS:

@@ -183,11 +183,18 @@ class Store(Protocol):
         order: Order,
         about: About = NOTHING,
         outline: Outline = NO_OUTLINE,
+        entries: Sequence[str] = (),
+        said: int = 0,
+        messages: Sequence[Decision] = (),
     ) -> None:
         """Store a new run with the status `queued`, without a lease.
 
-        It is put into the store's queue, if there is one. Raises `StoreError` if the id exists, or
-        if the store has no queue that can do what `order` asks.
+        It is put into the store's queue, if there is one. `entries` and `said` are as for `create`,
+        and `messages` those that came to a fork since. All is stored at once: a worker never finds
+        a part of it.
+
+        Raises `StoreError` if the id exists, or if the store has no queue that can do what `order`
+        asks.
         """
         ...
 

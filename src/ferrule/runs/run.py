@@ -7,6 +7,7 @@ last one stopped.
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
@@ -44,7 +45,7 @@ from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.recall import recalled_events
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.observers import started
-from ferrule.runs.protocols import check_store
+from ferrule.runs.protocols import Order, check_store
 from ferrule.runs.state import Frame, RunState
 from ferrule.runs.steering import say_to
 from ferrule.runs.store.document import (
@@ -56,7 +57,7 @@ from ferrule.runs.store.document import (
     restore,
 )
 from ferrule.runs.store.listing import decisions_of, head_of
-from ferrule.runs.store.stored_run import StoredRun
+from ferrule.runs.store.stored_run import StoredRun, submit_run
 from ferrule.settings import Scope, check_grace, entered, scope, with_settings_of_call
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
@@ -363,7 +364,7 @@ class Run(Displayed, RunState, Typed[S]):
 
         Returns:
             The new run. It is kept in the store of this run, if there is one, from its first
-            execution on.
+            execution on, or from `submit()` on, which leaves that to a worker.
 
         Raises:
             InputError: There is no such step or place, or an input does not fit the program.
@@ -380,7 +381,7 @@ class Run(Displayed, RunState, Typed[S]):
         elif at:
             end = place_of_cut(self.journal.entries, at)
         if program is not None:
-            _check_is_program(program)
+            _check_is_program(program, "forked")
         if deps is None:
             deps = self.deps
         forked = type(self)(
@@ -401,6 +402,44 @@ class Run(Displayed, RunState, Typed[S]):
         if self.persistence is not None:
             forked.keep(self.persistence.store)
         return forked
+
+    def submit(
+        self,
+        *,
+        priority: int | None = None,
+        delay_s: float | None = None,
+        queue_key: str | None = None,
+    ) -> str:
+        """Put a fork into the queue of its store, and return its id. A worker executes it.
+
+        Args:
+            priority: Runs with smaller numbers begin first; None is 0.
+            delay_s: Seconds before it may begin.
+            queue_key: The owner of the run, such as a tenant, for the queue's limits per key.
+
+        Raises:
+            RunError: The run has no store, or has begun.
+            StoreError: The id exists, or the store has no engine for `priority`, `delay_s` or
+                `queue_key`.
+
+        """
+        stored = self.persistence
+        if not isinstance(stored, StoredRun) or not stored.is_new:
+            why = "has begun: `resume()` continues it"
+            if stored is None:
+                why = "has no store: fork a run that was started with `store=`"
+            raise RunError(
+                f"Only a new fork of a stored run can be submitted, and the run {self.id} {why}."
+            )
+        order = Order(priority=priority, delay_s=delay_s, queue_key=queue_key)
+        with callers_frames:
+            submit_run(self, stored.store, order)
+        stored.is_new = False
+        return self.id
+
+    async def asubmit(self, **options: Any) -> str:
+        """`submit` without blocking the loop."""
+        return await offload.run_or_cancel(partial(self.submit, **options))
 
     def _refuse_fork_while_executing(self) -> None:
         is_executing = self.executing is not None
@@ -563,7 +602,7 @@ class Run(Displayed, RunState, Typed[S]):
     ) -> Self:
         if not isinstance(migrate, bool):
             raise InputError(f"`migrate` is True or False; found {shown(migrate)}.")
-        _check_is_program(program)
+        _check_is_program(program, "loaded")
         changed = check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
@@ -577,7 +616,7 @@ class Run(Displayed, RunState, Typed[S]):
         # A `forward` has no steps and messages of its own, and its code runs again in a replay: so
         # only if there is something to find.
         has_steps = program.is_flow or isinstance(run.error, LimitReachedError)
-        if run.status == "done" or (has_steps and run.status != "queued"):
+        if run.status == "done" or (has_steps and (run.status != "queued" or run.journal.entries)):
             run.replay_lock = RLock()
         register(run, run.pending)
         return run
@@ -750,10 +789,10 @@ def _refuse_about(frame: Frame, program: Program, about: About) -> None:
     )
 
 
-def _check_is_program(program: Any) -> None:
+def _check_is_program(program: Any, what: str) -> None:
     if isinstance(program, type) or not hasattr(program, "is_flow"):
         raise ConfigurationError(
-            f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}."
+            f"A run is {what} with a program, such as `ReAct(...)`; found {shown(program)}."
         )
 
 

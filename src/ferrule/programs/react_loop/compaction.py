@@ -82,6 +82,10 @@ class Loop(Protocol):
     shown: list[Step]
     request: Request
 
+    def as_shown(self, steps: Sequence[Step]) -> list[Step]:
+        """Steps with their results as the model sees them."""
+        ...
+
     def with_short_results(self, steps: Sequence[Step]) -> list[Step]:
         """Steps for a program that cannot read more of their results."""
         ...
@@ -97,9 +101,10 @@ def truncate(loop: Loop, rounds: int) -> bool:
     """
     if not loop.shown or rounds > _TRUNCATIONS:
         return False
-    longest = max(
-        (len(result.content) for step in loop.shown for result in step.results), default=0
-    )
+    # Of a long result the model may see an excerpt only: what it does not see need not be cut.
+    longest = 0
+    for step in loop.as_shown(loop.shown):
+        longest = max([longest, *[len(result.text) for result in step.results]])
     if rounds == 1 and longest > _HUGE:
         show(loop, loop.shown, shortened=len(loop.shown), limit=longest // 4)
         return True
@@ -136,7 +141,7 @@ def show(
         loop.inputs, loop.mode = inputs, replace(cast("Any", loop.mode), values=inputs)
     now = list(steps)
     for i, step in enumerate(now[:shortened]):
-        now[i] = short = _shortened(step, limit)
+        now[i] = short = _shortened(loop, step, limit)
         if short is not step and id(step) in known:
             known[id(short)] = (known[id(step)][0], *loop.mode.render(short, i, None)[1:])
     loop.shown = now
@@ -151,13 +156,17 @@ def show(
     loop.request = loop.mode.request_after(_opening(loop).then(*rendered))
 
 
-def _shortened(step: Step, limit: int) -> Step:
-    contents = [shorten(result.content, limit) for result in step.results]
-    pairs = list(zip(step.results, contents, strict=True))
-    if all(content is result.content for result, content in pairs):
+def _shortened(loop: Loop, step: Step, limit: int) -> Step:
+    """The step with at most `limit` characters of what the model sees of each result."""
+    [shown] = loop.as_shown([step])
+    results = list(step.results)
+    for i, as_seen in enumerate(shown.results):
+        content = shorten(as_seen.content, limit)
+        if content is not as_seen.content:
+            results[i] = replace(results[i], content=content)
+    if all(short is whole for short, whole in zip(results, step.results, strict=True)):
         return step
-    results = tuple([replace(result, content=content) for result, content in pairs])
-    return replace(step, results=results)
+    return replace(step, results=tuple(results))
 
 
 def _opening(loop: Loop) -> Messages:
@@ -287,7 +296,7 @@ class Compaction:
         groups = grouped(self._entries())
         steps = [loop.mode.render(step, i, None) for i, step in enumerate(loop.shown)]
         short = [
-            loop.mode.render(_shortened(step, LONGEST_RESULT), i, None)
+            loop.mode.render(_shortened(loop, step, LONGEST_RESULT), i, None)
             for i, step in enumerate(loop.shown)
         ]
         sizes = [

@@ -376,10 +376,13 @@ class _Loop:
 
     def with_short_results(self, steps: Sequence[Step]) -> list[Step]:
         """Steps for a program that cannot read more of their results."""
-        spill_over = self.spill_over
-        if spill_over is None:
+        if self.spill_over is None:
             return list(steps)
-        most = self.limits.observation_chars
+        return self.as_shown(steps)
+
+    def as_shown(self, steps: Sequence[Step]) -> list[Step]:
+        """Steps with their results as the model sees them."""
+        most, spill_over = self.limits.observation_chars, self.spill_over
         return [
             replace(
                 step,

@@ -258,10 +258,11 @@ class SQLStore:
         }
         number = insert(db, self._name, lease, now, about, outline, **columns)
         self._index(db, number, outline.words)
-        if entries:
-            self._begin_with(db, lease.run_id, entries, now)
+        self._begin_with(db, lease.run_id, entries, now)
 
     def _begin_with(self, db: Any, run_id: str, entries: Sequence[str], now: float) -> None:
+        if not entries:
+            return
         (number,) = self._row(db, run_id, "no")
         for count, entry in enumerate(entries):
             db.execute(
@@ -452,6 +453,9 @@ class SQLStore:
         order: Order,
         about: About = NOTHING,
         outline: Outline = NO_OUTLINE,
+        entries: Sequence[str] = (),
+        said: int = 0,
+        messages: Sequence[Decision] = (),
     ) -> None:
         """See `Store`."""
         if order != Order() and self.engine is None:
@@ -463,8 +467,13 @@ class SQLStore:
         lease = Lease(run_id, secrets.randbits(62))
         now = self._now(db)
         columns = {"program": program, "status": "queued", "head": head}
-        number = insert(db, self._name, lease, now, about, outline, **columns)
+        number = insert(
+            db, self._name, lease, now, about, outline, **columns, said=said + len(messages)
+        )
         self._index(db, number, outline.words)
+        self._begin_with(db, run_id, entries, now)
+        for message in messages:
+            self._keep_message(db, run_id, message, now)
         self._call_worker(db, run_id, order)
 
     @_writes
@@ -563,11 +572,14 @@ class SQLStore:
         now = self._now(db)
         sent = with_number(message, said + 1, key, at=now)
         db.execute("UPDATE runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id))
+        self._keep_message(db, run_id, sent, now)
+        return sent
+
+    def _keep_message(self, db: Any, run_id: str, message: Decision, now: float) -> None:
         db.execute(
             "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
-            (run_id, sent.question_id, json_text(record_form(sent)), now),
+            (run_id, message.question_id, json_text(record_form(message)), now),
         )
-        return sent
 
     def _messages(self, db: Any, run_id: str) -> builtins.list[Decision]:
         rows = db.execute(

@@ -57,7 +57,9 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
     """
     run.status = "queued"
     run.notes = caller_notes()
-    run.governing = Governing.of(current())
+    if run.governing is None:  # a fork has what governs its original
+        run.governing = Governing.of(current())
+    entries = run.journal.entries
     inputs = inputs_form(run)
     store.submit(
         run.id,
@@ -66,6 +68,9 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
         order=order,
         about=run.about,
         outline=first_outline(run, inputs),
+        entries=list(map(entry_text, entries)),  # those of a fork
+        said=messages_in(entries),
+        messages=untaken_messages(run, ends=True),
     )
 
 

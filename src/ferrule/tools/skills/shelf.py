@@ -7,6 +7,11 @@ before each run unless a policy says otherwise.
 **Pinned.** The digests of all files are taken when the skills are loaded, or read from a lock file.
 A file that has another digest when it is read, or that was not there, is one that nobody has
 looked at: the call asks a person first.
+
+**What a person allowed is what is used.** A question is about the files as they are then: their
+digests are a part of it (`state`), so a decision does not hold for files that have changed since,
+and the question is asked again. In the moment between that check and the use, a change is an
+error, which tells the model to call again.
 """
 
 from __future__ import annotations
@@ -18,9 +23,11 @@ import subprocess
 import sys
 import time
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule.encoding.encode import digest_of
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import StoreError, ToolDefinitionError, ToolError, checks_keywords, shown
 from ferrule.tools.skills.skill import Skill, digest_of_file, find_skills, split_text
@@ -94,8 +101,11 @@ class Skills:
         self.cwd = cwd
         self.env = dict(env or {})
         self.timeout_s = timeout_s
-        self._looked: dict[tuple[str, str], str] = {}
-        """The digest that a file had when its call was last judged, by skill and file."""
+        self._looked: dict[tuple[str, str], str | None] = {}
+        """The digest that a file had when a call that uses it was last judged, by skill and file.
+
+        None for one that was not there.
+        """
         self._pinned = {name: skill.files for name, skill in self.by_name.items()}
         if self.lock is not None:
             if self.lock.exists():
@@ -195,25 +205,37 @@ class Skills:
         if skill is None:
             return False
         file = _file_of(skill, args.get("file"))
-        try:
-            digest = digest_of_file(skill.path_of(file))
-        except (ToolError, OSError):  # the call says so to the model
+        digest = _digest_or_none(skill, file)
+        if digest is None:  # the call says so to the model
             return False
         self._looked[skill.name, _plain(file)] = digest
         return digest != self._pin_of(skill, file)
 
-    def check_as_judged(self, skill: Skill, file: str, content: bytes) -> None:
-        """Raise `ToolError` if a file has changed since it was found to be as pinned.
+    def look(self, skill_name: str, file: str) -> str:
+        """The digest of this file and of all files known, as they are now.
 
-        Then no person was asked about it.
+        `check_as_judged` compares with them.
         """
-        import hashlib
+        digests: dict[str, str | None] = {}
+        for skill in self.by_name.values():
+            files = {*skill.files}
+            if skill.name == skill_name:  # the file may be new
+                files.add(_plain(_file_of(skill, file)))
+            for name in sorted(files):
+                digest = _digest_or_none(skill, name)
+                self._looked[skill.name, name] = digest
+                digests[f"{skill.name}/{name}"] = digest
+        return digest_of(digests)
 
-        digest, pinned = hashlib.sha256(content).hexdigest(), self._pin_of(skill, file)
-        looked = self._looked.pop((skill.name, _plain(file)), None)
-        if digest != pinned and looked == pinned:
+    def check_as_judged(self, skill: Skill, file: str, digest: str | None) -> None:
+        """Raise `ToolError` if a file has changed since the call that uses it was judged.
+
+        No person was asked about it as it is now.
+        """
+        looked = self._looked.pop((skill.name, _plain(file)), digest)
+        if looked != digest and digest != self._pin_of(skill, file):
             raise ToolError(
-                f"The file {file!r} of the skill {skill.name!r} has just changed. Read it again: "
+                f"The file {file!r} of the skill {skill.name!r} has just changed. Call again: "
                 "a person is then asked."
             )
 
@@ -221,10 +243,8 @@ class Skills:
         return self._pinned.get(skill.name, {}).get(_plain(file))
 
     def _is_changed(self, skill: Skill, file: str) -> bool:
-        try:
-            return digest_of_file(skill.path_of(file)) != self._pin_of(skill, file)
-        except (ToolError, OSError):  # it is gone
-            return True
+        digest = _digest_or_none(skill, file)
+        return digest is None or digest != self._pin_of(skill, file)
 
     def note_of_changes(self, files: Callable[[Skill], Iterable[str]]) -> str:
         """Text for a person who is asked: which of these files have changed; empty if none."""
@@ -250,12 +270,16 @@ class SkillReader:
         """What a person reads who is asked about a call."""
         return self.skills.note_of_changes(lambda skill: skill.files)
 
+    def state(self, args: Mapping[str, Any]) -> str:
+        """What a decision about a call is also about."""
+        return self.skills.look(str(args.get("skill")), str(args.get("file") or ""))
+
     def __call__(self, skill: str, file: str = "") -> str:
         """Read a file of a skill."""
         found = self.skills.by_name[skill]
         name = _file_of(found, file)
         content = found.read(name)
-        self.skills.check_as_judged(found, name, content)
+        self.skills.check_as_judged(found, name, sha256(content).hexdigest())
         try:
             text = content.decode()
         except UnicodeDecodeError:
@@ -289,6 +313,10 @@ class ScriptRunner:
             + "\n"
         )
 
+    def state(self, args: Mapping[str, Any]) -> str:
+        """What a decision about a call is also about: a script may use the other files."""
+        return self.skills.look(str(args.get("skill")), str(args.get("script") or ""))
+
     def __call__(
         self, ctx: Context[Any], skill: str, script: str, arguments: list[str] | None = None
     ) -> str:
@@ -301,6 +329,8 @@ class ScriptRunner:
                 f"Scripts are in the folder `scripts` of a skill; found {script!r}. Those of "
                 f"{skill!r} are: {listed}."
             )
+        for file in sorted({*found.files, _plain(script)}):
+            self.skills.check_as_judged(found, file, _digest_or_none(found, file))
         command = [*_command(path), *(arguments or ())]
         return self._run(command, ctx)
 
@@ -352,6 +382,14 @@ def skills_prompt(tools: Iterable[Tool]) -> str:
     """What the prompt says of the skills among these tools; empty if there are none."""
     texts = [tool.func.skills.instructions for tool in tools if isinstance(tool.func, SkillReader)]
     return "\n\n".join(texts)
+
+
+def _digest_or_none(skill: Skill, file: str) -> str | None:
+    """The digest of a file as it is now; None if it is not there."""
+    try:
+        return digest_of_file(skill.path_of(file))
+    except (ToolError, OSError):
+        return None
 
 
 def _file_of(skill: Skill, file: Any) -> str:
