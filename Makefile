@@ -66,6 +66,7 @@ ui-test: .venv/.dev ## `ferrule ui` in the system's Chromium, which must be ther
 
 pg-test: .venv/.dev ## the tests with a real Postgres, which they start; unlike in `make test`, none is an error (apt-get install postgresql pgbouncer)
 	@FERRULE_PG_TEST=1 FERRULE_LONG_TEST=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/runs/store tests/integration/test_workers.py
+	@FERRULE_PG_TEST=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -k postgres tests/runs tests/tools tests/programs
 
 conformance: .venv/.dev ## the suites of the Model Context Protocol, both sides; installs node and the suite into a cache
 	@$(BIN)/python conformance/run.py
