@@ -37,6 +37,7 @@ from ferrule.errors import (
     InputError,
     ReplayMismatchError,
     RunError,
+    StoreError,
     ToolError,
     UnavailableError,
 )
@@ -709,6 +710,16 @@ def test_a_fork_can_be_submitted_on_an_event_loop_and_only_once(any_store: Any) 
     asyncio.run(fork.asubmit())
     with pytest.raises(RunError, match="has begun"):
         fork.submit()
+
+
+def test_a_fork_that_the_store_does_not_take_can_still_be_executed_here(any_store: Any) -> None:
+    shop = Shop()
+    shop.script = [pay_step("ann"), done()]
+    fork = shop.agent.start(task="Pay.", store=any_store).fork(at_step=1)
+    with pytest.raises(StoreError, match="need an engine"):
+        fork.submit(priority=1)
+    shop.script = [done("here")]
+    assert fork.resume().prediction.answer == "here"
 
 
 def test_what_cannot_be_submitted_is_refused() -> None:

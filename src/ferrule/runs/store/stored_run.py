@@ -55,10 +55,18 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
 
     Raises `RunError` if an input cannot be stored, `StoreError` if the store refuses the run.
     """
-    run.status = "queued"
+    status_before, run.status = run.status, "queued"
     run.notes = caller_notes()
     if run.governing is None:  # a fork has what governs its original
         run.governing = Governing.of(current())
+    try:
+        _store_queued(run, store, order)
+    except BaseException:
+        run.status = status_before  # it can still be executed here
+        raise
+
+
+def _store_queued(run: RunState, store: Store, order: Order) -> None:
     entries = run.journal.entries
     inputs = inputs_form(run)
     store.submit(
