@@ -100,6 +100,14 @@ def test_a_run_with_long_results_and_metadata_survives_kills() -> None:
     assert figures["kills"] >= 3, figures
 
 
+def test_a_run_keeps_its_instructions_tools_and_skills_across_kills() -> None:
+    """Its functions would choose others in each process."""
+    figures = disturbed(
+        "--kills", "4", "--races", "0", "--interrupts", "0", "--only", "chosen for the run"
+    )
+    assert figures["kills"] >= 3, figures
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("postgres")
 def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() -> None:

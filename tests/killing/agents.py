@@ -15,7 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from agent_script import text_step
@@ -45,7 +47,6 @@ from killing.world import RUN, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from ferrule import Decision, Question
 
@@ -91,6 +92,8 @@ class Scenario:
     """Whether the run is a fork of one that got to its first question, or as far as its process lived."""
     is_spawned: bool = False
     """Whether its processes are new interpreters and not forks."""
+    chooses: Literal["run", "step"] | None = None
+    """How often functions choose its instructions and tools, which differ in each process."""
 
     @cached_property
     def questions(self) -> frozenset[str]:
@@ -116,7 +119,7 @@ class Scenario:
     def _calls(self) -> Iterator[tuple[str, str]]:
         for what in self._whats():
             name, n = what.split()
-            if name == "part":  # a read of the run itself: nothing happens in the world
+            if name in {"part", "skill"}:  # a read: nothing happens in the world
                 continue
             match self.decisions.get(what, "approve").split():
                 case ["edit", other]:
@@ -178,6 +181,9 @@ OUTSIDE = (
 
 LONG = ("survey 1", "pay 2", "part 1 + survey 3", "refund 4", "part 3 + order 5", "part 1")
 """Results that the model is not shown whole, and reads later."""
+
+CHOSEN = ("look 0", "skill 1 + pay 2", "fetch 3", "refund 4 + skill 5", "order 6", "pay 7")
+"""A skill is read, and what the agent is told and offered is chosen when the run begins."""
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini")
 _IN_CODE = (
@@ -255,6 +261,8 @@ SCENARIOS = (
     Scenario("spawned", EVERY, is_spawned=True),
     Scenario("long results", LONG),
     Scenario("long results, async", LONG, is_async=True),
+    Scenario("chosen for the run", CHOSEN, chooses="run"),
+    Scenario("chosen for each step, async", CHOSEN, chooses="step", is_async=True),
     Scenario("code", EVERY, snippets=2),
     Scenario("code, async", EVERY, snippets=2, is_async=True),
     Scenario("code with edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}, snippets=2),
@@ -302,6 +310,11 @@ INTERRUPTED = (
 def answer_to(world: World, scenario: Scenario, request: Request) -> Response | str:
     """The model's answer. It follows from the conversation alone, so a fresh process goes on where the dead one was."""
     world.act("model", request.digest)
+    if scenario.chooses is not None:
+        [told] = re.findall(r"Your word is \d+", request.messages[0].text)
+        if scenario.chooses == "run":
+            told += f", with {[tool['function']['name'] for tool in request.tools]}"
+        world.note(f"chosen {told}")
     opening = request.messages[1].text
     # A native conversation opens with the value of the only input, a text with its marker.
     clerk = re.fullmatch(r"(\d+)", opening) or re.search(r"## n ## \]\]\s*(\d+)", opening)
@@ -375,6 +388,8 @@ def _call(what: str) -> ToolCall:
     if name == "part":  # of the long result of an earlier call, which the model was not shown
         args: dict[str, Any] = {"call": f"c{n}", "start": 50_000, "length": 30}
         return ToolCall(name="read_result", args=args, id=f"p{n}")
+    if name == "skill":
+        return ToolCall(name="read_skill", args={"skill": "kind-letters"}, id=f"s{n}")
     return ToolCall(name=name, args={"n": int(n)}, id=f"c{n}")
 
 
@@ -454,14 +469,32 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
     spill_over = None
     if any("survey" in turn for turn in scenario.turns):
         spill_over = 20_000
+    skills = None
+    if any("skill" in turn for turn in scenario.turns):
+        skills = Path(__file__).parent / "skills"
+    options: dict[str, Any] = {}
+    if scenario.chooses is not None:
+        options = {
+            "instructions": lambda: f"Your word is {os.getpid()}.",
+            "tools_for": lambda: _in_another_order(agent),
+            "tools_each": scenario.chooses,
+        }
     agent = ReAct(
         "task -> answer",
-        tools=Toolbox(own, shelf=shelf, spill_over=spill_over),
+        tools=Toolbox(own, shelf=shelf, spill_over=spill_over, skills=skills),
         native=scenario.is_native,
         calls="code" if scenario.snippets else None,
+        **options,
     )
     agent.set_lm(lm)
     return agent, (tools["wipe"], *shelf)
+
+
+def _in_another_order(agent: ReAct) -> list[str]:
+    """The names of an agent's own tools, in another order in each process."""
+    names = [name for name in agent.tools if name != "finish"]
+    Random(os.getpid()).shuffle(names)
+    return names
 
 
 def _hanging(world: World) -> list[Tool]:

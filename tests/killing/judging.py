@@ -75,6 +75,7 @@ def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) 
     yield from _money(world, scenario)
     yield from _words(world)
     yield from _ends(world)
+    yield from _choices(world)
     models = sum(kind == "model" for _, kind in expected.journal)
     if counts["model"] > models + strikes * scenario.asks_at_once:
         yield Fault(
@@ -148,6 +149,13 @@ def _ends(world: World) -> Iterator[Fault]:
             yield Fault("duplicates" if count else "lost", f"{what}, taken {count} times")
         if call in noted[noted.index(what) :]:
             yield Fault("duplicates", f"{what}, and begun again")
+
+
+def _choices(world: World) -> Iterator[Fault]:
+    """What functions chose for the run: its model read one choice, whatever process asked it."""
+    chosen = {what for what, _ in world.noted() if what.startswith("chosen ")}
+    if len(chosen) > 1:
+        yield Fault("wrong", f"the run was told different things: {sorted(chosen)}")
 
 
 def forgotten(world: World) -> Iterator[Fault]:
