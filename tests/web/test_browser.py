@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("FERRULE_UI_TEST"), reason="`make ui-test` runs it"),
 ]
 PAGES = [
-    "/", "/?status=failed", "/inbox", "/runs/order-1042", "/runs/order-1040", "/runs/order-1031", "/runs/order-1009", "/runs/order-1017",
+    "/", "/?status=failed", "/?q=kettle&period=week", "/overview", "/inbox", "/runs/order-1042", "/runs/order-1040", "/runs/order-1031", "/runs/order-1009", "/runs/order-1017",
     "/runs/order-1020", "/runs/order-1001", "/runs/nowhere", "/runs/order-1042/cancel",
 ]  # fmt: skip
 

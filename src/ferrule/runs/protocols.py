@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision
     from ferrule.runs.observers import Execution
+    from ferrule.runs.overview import Overview
     from ferrule.values.conversation.exchange import Request, Response
     from ferrule.values.outcome import Prediction
 
@@ -358,6 +359,10 @@ class Store(Protocol):
 
     def names(self, kind: NameKind) -> Sequence[str]:
         """The names of the programs, tools or models of all runs, sorted. At most 500."""
+        ...
+
+    def overview(self, *, since: float, until: float) -> Overview:
+        """The runs that changed last in a period, in figures; times are seconds since 1970."""
         ...
 
     def summary(self, run_id: str) -> Summary:

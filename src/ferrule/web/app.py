@@ -17,6 +17,7 @@ from ferrule.settings import setting
 from ferrule.web import guard
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
+from ferrule.web.lists import Lists
 from ferrule.web.live import Watch
 from ferrule.web.pages import Pages
 from ferrule.web.people import read_people
@@ -194,9 +195,14 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
     def post(path: str, answer: Any, needs: Right) -> Route:
         return Route(path, pages.permitted(answer, needs), methods=["POST"])
 
+    lists = Lists(pages)
     routes = [
-        Route("/", pages.runs),
-        Route("/live", pages.runs_live),
+        Route("/", lists.runs),
+        Route("/live", lists.runs_live),
+        Route("/overview", lists.overview),
+        Route("/runs.csv", lists.csv),
+        Route("/runs.json", lists.json),
+        post("/views", lists.save_view),
         Route("/inbox", pages.inbox),
         Route("/inbox/live", pages.inbox_live),
         Route("/waiting", pages.waiting),

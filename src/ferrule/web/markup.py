@@ -18,12 +18,10 @@ from ferrule.approval.call_view import whole_number
 from ferrule.approval.question import DECIDED
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.safe_text import reveal
-from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
+from ferrule.web.reading import can_go_on
 from ferrule.web.values import markdown_html
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ferrule.approval.call_view import ArgumentView
     from ferrule.runs.protocols import Summary
 
@@ -76,51 +74,6 @@ def _time(at: float, now: float) -> str:
     if past >= _MINUTE:
         ago = span(past)
     return f'<time datetime="{text}" title="{date(at)}" data-ago="{at!r}">{ago} ago</time>'
-
-
-def rows_html(runs: Iterable[Summary], now: float) -> Markup:
-    """The lines of a list of runs."""
-    return _marked("".join([_row(each, now) for each in runs]))
-
-
-def _row(run: Summary, now: float) -> str:
-    href, name = id_in_path(run.id), _safe(run.id)
-    waiting = undecided(run)
-    chip = line = ""
-    if waiting:
-        noun = "questions" if len(waiting) > 1 else "question"
-        chip = f'<a class="chip ask" href="/runs/{href}#asked">{len(waiting)} {noun}</a>'
-    if run.error:
-        line = f'<p class="error-line">{_safe(run.error[:_MOST_IN_A_ROW])}</p>'
-    elif waiting:
-        first = waiting[0]
-        args = ", ".join(
-            f"{key} {each if isinstance(each, str) else literal(each)}"
-            for key, each in first.call.args.items()
-        )
-        about = f"{first.call.name}: {args}" if first.kind == "confirm" else first.text
-        line = f'<p class="ask-line">{_safe(about[:_MOST_IN_A_ROW])}</p>'
-    elif can_go_on(run):
-        line = (
-            '<p class="ask-line">continues when a worker or <code>ferrule resume</code> takes it'
-            "</p>"
-        )
-    title = ""
-    if run.title:
-        title = f'<p class="run-about">{_safe(run.title)}</p>'
-    usage, cost, tokens = run.usage, run.cost, run.usage.total_tokens
-    version = version_of(run.updated_at, run.status, run.leased, run.decided)
-    return (
-        f'<tr data-item data-key="{name}" data-v="{version}">'
-        f'<td class="c-status">{state_html(run)}</td>'
-        f'<td class="c-run"><a href="/runs/{href}">{name}</a>\n{chip}{title}{line}</td>'
-        f'<td class="c-program">{_safe(run.program)}</td>'
-        f'<td class="c-num">{usage.calls or ""}</td>'
-        f'<td class="c-num">{with_gaps(tokens) if tokens else ""}</td>'
-        f'<td class="c-num">{money(cost) if cost else ""}</td>'
-        f'<td class="c-time">{_time(run.created_at, now)}</td>'
-        f'<td class="c-time">{_time(run.updated_at, now)}</td></tr>\n'
-    )
 
 
 def metadata_query(name: str, value: Any) -> str:

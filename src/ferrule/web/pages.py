@@ -7,7 +7,6 @@ from functools import partial
 from secrets import token_urlsafe
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -160,55 +159,6 @@ class Pages:
     def can_chat(self) -> bool:
         """Whether there is a program whose inputs can be typed."""
         return self.work is not None and self.work.schema is not None and not self.is_read_only
-
-    # -- the list of runs
-
-    def runs(self, request: Request) -> Response:
-        """`/`."""
-        runs = reading.page_of_runs(self.store, request.query_params)
-        query = {
-            "status": runs.status,
-            "program": runs.program,
-            "metadata": runs.metadata,
-            "q": runs.search,
-        }
-        wanted = {key: value for key, value in query.items() if value}
-        stream = "/live?" + urlencode({**wanted, "before": runs.before})
-        return self.html(
-            request,
-            "runs.html",
-            stream=stream,
-            runs=runs,
-            statuses=reading.STATUSES,
-            query=partial(_query, wanted),
-        )
-
-    async def runs_live(self, request: Request) -> Response:
-        """`/live`."""
-        sent = ""
-
-        def read() -> Iterator[PageEvent]:
-            nonlocal sent
-            runs = reading.page_of_runs(self.store, request.query_params)
-            html = self.part(
-                request,
-                "live.html",
-                page="runs",
-                runs=runs,
-                now=time(),
-                waiting=self.count_waiting(request),
-            )
-            version = version_of(
-                [
-                    (line.id, line.updated_at, line.status, line.leased, line.decided)
-                    for line in runs.lines
-                ]
-            )
-            if version != sent:
-                sent = version
-                yield "", html
-
-        return live(self.watch, read)
 
     # -- one run
 
@@ -785,13 +735,6 @@ def read_number(text: str) -> int | None:
     if text.isdecimal() and len(text) < 12:
         return int(text)
     return None
-
-
-def _query(asked: Mapping[str, str], **more: Any) -> str:
-    query = {key: value for key, value in {**asked, **more}.items() if value}
-    if not query:
-        return "/"
-    return "/?" + urlencode(cast("dict[str, Any]", query))
 
 
 def existing_run(read: Callable[[], R]) -> R:

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from ferrule.approval.message import is_message
 from ferrule.approval.question import Decision, Question
-from ferrule.errors import InputError, StoreError
-from ferrule.runs.about import read_pairs
+from ferrule.errors import StoreError
 from ferrule.runs.journal.cut import ForkedFrom, forked_from
 from ferrule.runs.journal.encode import read_entry, read_usage
 from ferrule.runs.journal.spending import spent
@@ -61,79 +60,6 @@ class _EntryHead(Struct):
 
 
 _ENTRY_HEAD = msgspec.json.Decoder(_EntryHead)
-
-
-class Runs(Struct, frozen=True, kw_only=True):
-    """One page of the list of runs."""
-
-    lines: list[Summary]
-    status: str
-    program: str
-    metadata: str
-    search: str
-    before: str
-    """Where this page begins: empty for the first one."""
-    older: str
-    """Where the next page begins; empty if there is none."""
-
-    @property
-    def programs(self) -> list[str]:
-        """The programs of these runs, each once."""
-        return list(dict.fromkeys(line.program for line in self.lines))
-
-
-def page_of_runs(store: Store, query: Mapping[str, str]) -> Runs:
-    """The runs of a query.
-
-    `status`, `program`, `metadata` (`user=ada`), `q` (a part of the id or title) and `before`.
-    """
-    status = query.get("status", "")
-    if status not in STATUSES:
-        status = ""
-    program = query.get("program", "").strip()
-    search = query.get("q", "").strip()
-    metadata = query.get("metadata", "").strip()
-    wanted: dict[str, Any] | None = None
-    if metadata:
-        try:
-            wanted = read_pairs([metadata])
-        except InputError:
-            metadata = ""  # as an unknown status: all runs, and an empty field
-    runs = store.list(
-        status=status or None,
-        program=program or None,
-        metadata=wanted,
-        before=_page_start(query.get("before", "")),
-        # One more than a page, to know whether there is another page.
-        limit=None if search else PAGE + 1,
-    )
-    if search:
-        folded = search.casefold()
-        runs = [run for run in runs if search in run.id or folded in run.title.casefold()]
-    lines = runs[:PAGE]
-    older = ""
-    if len(runs) > PAGE:
-        older = f"{lines[-1].updated_at!r}~{lines[-1].id}"
-    return Runs(
-        lines=lines,
-        status=status,
-        program=program,
-        metadata=metadata,
-        search=search,
-        before=query.get("before", ""),
-        older=older,
-    )
-
-
-def _page_start(text: str) -> tuple[float, str] | None:
-    """The time and the id of the last run on the previous page."""
-    time, separator, run_id = text.partition("~")
-    if not separator:
-        return None
-    try:
-        return float(time), run_id
-    except ValueError:
-        return None
 
 
 class AskedQuestion(Struct, frozen=True, kw_only=True):

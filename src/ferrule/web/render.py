@@ -96,12 +96,11 @@ def _templates() -> Any:
         date=markup.date,
         iso=markup.iso,
         span=markup.span,
-        run_id=markup.id_in_path,
+        run_id=reading.id_in_path,
         number=markup.with_gaps,
         money=markup.money,
     )
     environment.globals.update(
-        rows_html=markup.rows_html,
         state_html=markup.state_html,
         time_html=markup.time_html,
         markdown_html=markup.markdown,

@@ -1118,3 +1118,20 @@ def test_what_is_redacted_or_deleted_is_not_found(support: Store) -> None:
 def test_what_is_no_filter_is_refused(store: Store, wanted: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         store.list(**wanted)
+
+
+def test_the_overview_has_the_figures_of_the_runs_of_a_period(kept: Kept, support: Store) -> None:
+    now = support.now() + 1
+    found = support.overview(since=now - 3600, until=now)
+    assert (found.runs, found.failed, sum(span.runs for span in found.spans)) == (4, 1, 4)
+    [model] = found.models
+    assert (model.name, model.calls, model.tokens, model.cost) == ("openai/gpt-5", 6, 1800, 0.6)
+    # The seconds of an outline are added: those of the begin, which tests give, do not count.
+    assert model.seconds.p50 == 2.0
+    [tool] = found.tools
+    assert (tool.name, tool.calls, tool.failed) == ("refund", 3, 1)
+    assert [(program.name, program.runs) for program in found.programs] == [("P", 3), ("Q", 1)]
+    assert found.programs[0].cost == 0.6
+    kept.pass_s(10_000)
+    later = support.now() + 1
+    assert support.overview(since=later - 10, until=later).runs == 0

@@ -43,6 +43,7 @@ from ferrule.runs.cancelling import call_to_cancel
 from ferrule.runs.decisions import caller_notes, deliveries
 from ferrule.runs.journal.encode import read_entry, read_question, record_form
 from ferrule.runs.outline import NO_OUTLINE
+from ferrule.runs.overview import overview
 from ferrule.runs.protocols import (
     Lease,
     Order,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.outline import Outline
+    from ferrule.runs.overview import Overview
     from ferrule.runs.protocols import NameKind, RunFilter, RunOrder, Summary
     from ferrule.runs.store.lease import Leases
 
@@ -703,6 +705,11 @@ class SQLStore:
         """See `Store`."""
         check_name_kind(kind)
         return self._look(lambda db: names(db, kind))
+
+    def overview(self, *, since: float, until: float) -> Overview:
+        """See `Store`."""
+        check_filter({"since": since, "until": until})
+        return self._look(lambda db: overview(db, since, until))
 
     def _filtered(self, wanted: RunFilter) -> Filtered:
         words = words_in(check_filter(wanted).get("search") or "")

@@ -30,7 +30,7 @@ export const KEYS = {
   j: () => move(1), k: () => move(-1), a: () => reach('[data-approve]'), d: () => reach('[data-deny]'),
   x: () => { const box = here()?.querySelector('.tick input'); if (box) { box.click(); move(1) } },
   e: () => { opened(); (here() || document).querySelector('details.edit')?.setAttribute('open', ''); reach('.question :is(.fields, .words:not(.others *)) :is(input, textarea, select)') },
-  g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '?': () => byId('keys').showModal()
+  g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '/': () => byId('q')?.select(), '?': () => byId('keys').showModal()
 }
 addEventListener('keydown', (event) => {
   const sends = 'send' in event.target.dataset && event.key === 'Enter' && !event.shiftKey && !event.isComposing

@@ -1,0 +1,151 @@
+"""The pages of many runs: the list, its files, the views that a person saved, and the overview."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from time import time
+from typing import TYPE_CHECKING, Any, cast
+
+from starlette.responses import RedirectResponse
+
+from ferrule.web import finding
+from ferrule.web.guard import Refused
+from ferrule.web.live import live
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ferrule.runs.protocols import NameKind
+    from ferrule.web.finding import Asked
+    from ferrule.web.live import PageEvent
+    from ferrule.web.pages import Pages
+
+_VIEWS = "ferrule-views"
+"""The cookie with the saved views: it is the browser's, not the store's."""
+_MOST_VIEWS = 12
+_LONGEST_NAME, _LONGEST_QUERY = 40, 300
+_YEAR_S = 365 * 86_400
+_KINDS: tuple[NameKind, ...] = ("program", "tool", "model")
+
+
+class Lists:
+    """The pages of many runs over one store."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+        self._store = pages.store
+
+    def _asked(self, request: Request) -> Asked:
+        return finding.read_address(request.query_params, self._store.now())
+
+    def runs(self, request: Request) -> Response:
+        """`/`."""
+        asked = self._asked(request)
+        runs = finding.page_of_runs(self._store, asked)
+        total = 0
+        if not runs.rows:
+            total = sum(self._store.count().values())
+        return self._pages.html(
+            request,
+            "runs.html",
+            stream=asked.address("/live", before=asked.texts.get("before", "")),
+            runs=runs,
+            asked=asked,
+            texts={**dict.fromkeys(finding.PARAMETERS, ""), **asked.texts},
+            names={kind: self._store.names(kind) for kind in _KINDS},
+            periods=finding.PERIODS,
+            total=total,
+            views=_views_of(request),
+        )
+
+    async def runs_live(self, request: Request) -> Response:
+        """`/live`."""
+        sent = ""
+
+        def read() -> Iterator[PageEvent]:
+            nonlocal sent
+            runs = finding.page_of_runs(self._store, self._asked(request))
+            if runs.version == sent:
+                return
+            html = self._pages.part(
+                request,
+                "live.html",
+                page="runs",
+                runs=runs,
+                now=time(),
+                waiting=self._pages.count_waiting(request),
+            )
+            sent = runs.version
+            yield "", html
+
+        return live(self._pages.watch, read)
+
+    def overview(self, request: Request) -> Response:
+        """`/overview`: the runs of a period, beside the period of the same length before it."""
+        period = request.query_params.get("period", "")
+        if period not in finding.PERIODS:
+            period = "week"
+        words, seconds = finding.PERIODS[period]
+        now = self._store.now()
+        current = self._store.overview(since=now - seconds, until=now)
+        earlier = self._store.overview(since=now - 2 * seconds, until=now - seconds)
+        longest = self._store.list(status="waiting", order="updated", ascending=True, limit=10)
+        return self._pages.html(
+            request,
+            "overview.html",
+            period=period,
+            periods=finding.PERIODS,
+            words=words,
+            current=current,
+            earlier=earlier,
+            models_before={model.name: model for model in earlier.models},
+            programs_before={program.name: program for program in earlier.programs},
+            most=max([span.runs for span in current.spans], default=0),
+            longest=[finding.row_of(run) for run in longest],
+        )
+
+    def csv(self, request: Request) -> Response:
+        """`/runs.csv`."""
+        return finding.export(self._store, self._asked(request), "csv")
+
+    def json(self, request: Request) -> Response:
+        """`/runs.json`."""
+        return finding.export(self._store, self._asked(request), "json")
+
+    def save_view(self, request: Request) -> Response:
+        """`/views`: save the list of an address under a name, or forget the name."""
+        sent: Mapping[str, str] = request.scope["ferrule.form"]
+        name = " ".join(sent.get("name", "").split())[:_LONGEST_NAME]
+        query = sent.get("query", "")
+        views = _views_of(request)
+        if "forget" in sent:
+            views.pop(sent["forget"], None)
+        elif not name or len(query) > _LONGEST_QUERY:
+            raise Refused(409, "A view has a name, and an address of at most 300 characters.")
+        else:
+            views[name] = query
+        while len(views) > _MOST_VIEWS:
+            del views[next(iter(views))]
+        place = "/"
+        if query:
+            place = f"/?{query}"
+        response = RedirectResponse(place, 303)
+        text = urlsafe_b64encode(json.dumps(views).encode()).decode()
+        response.set_cookie(_VIEWS, text, max_age=_YEAR_S, httponly=True, samesite="lax")
+        return response
+
+
+def _views_of(request: Request) -> dict[str, str]:
+    """The queries of the views that this browser saved, by name."""
+    try:
+        views = json.loads(urlsafe_b64decode(request.cookies.get(_VIEWS, "")))
+    except ValueError:
+        return {}
+    if not isinstance(views, dict):
+        return {}
+    items = cast("dict[str, Any]", views).items()
+    return {name: query for name, query in items if isinstance(query, str)}
