@@ -1090,3 +1090,33 @@ def test_runs_are_found_by_what_they_are_for(here: Path, capsys: Any) -> None:
     assert 'metadata: {"user":"bob"}' in shown
     assert main(["runs", "--metadata", "ada"]) != 0
     assert "name=value" in capsys.readouterr().err
+
+
+def test_runs_are_searched_filtered_sorted_and_limited(here: Path, capsys: Any) -> None:
+    with Secretive.lm(), closing(SQLiteStore()) as store:
+        Secretive.agent().start(task="Pay Ann", store=store, run_id="a")
+    with Secretive.lm(), closing(SQLiteStore()) as store:
+        Secretive.agent().start(task="Pay Bob", store=store, run_id="b")
+
+    def listed(*words: str) -> list[str]:
+        return [line["id"] for line in json.loads(said(capsys, "runs", *words, "--json"))]
+
+    assert listed("pay") == ["b", "a"]
+    assert listed("PAY", "ann") == ["a"]
+    assert listed("--limit", "1", "--order", "created", "--ascending") == ["a"]
+    assert listed("--model", "m", "--min-cost", "0.4", "--since", "1h", "--program", "ReAct") == [
+        "b",
+        "a",
+    ]
+    assert listed("--until", "1h") == listed("--tool-failed") == listed("--tool", "no") == []
+    assert "Pay Ann" in said(capsys, "runs", "ann")
+    assert main(["runs", "--since", "soon"]) == 2
+    assert main(["runs", "--order", "size"]) == 2
+
+
+def test_the_steps_of_a_run_say_what_they_took(here: Path, capsys: Any) -> None:
+    with Secretive.lm(), closing(SQLiteStore()) as store:
+        Secretive.agent().start(task="?", store=store, run_id="r")
+    shown = said(capsys, "show", "r")
+    assert re.search(r"model .*  \(15 tokens, \$0\.2500\)", shown)
+    assert re.search(r"result .*  \(\d+ ms\)", shown)

@@ -29,8 +29,10 @@ from ferrule.cli.arguments import find_program, make_deps, model_setting, text_o
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import json_or_text, read_edits, user_name
+from ferrule.cli.run_table import draw_runs, read_time, seconds_text
 from ferrule.cli.screen import (
     call_text,
+    console_on,
     in_options,
     print_json,
     say,
@@ -89,12 +91,27 @@ _MOST_LISTED = 20
 
 
 def list_runs(
+    search: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORD]...",
+            help="Only runs that have these words, or words that begin so, in their inputs, "
+            "outputs, calls, errors, metadata, title or id.",
+        ),
+    ] = None,
     status: Annotated[
         str | None,
         typer.Option(
             help="Only runs that are queued, running, waiting, done, failed or cancelled."
         ),
     ] = None,
+    program: Annotated[str | None, typer.Option(help="Only runs of this program.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only runs that called this tool.")] = None,
+    tool_failed: Annotated[
+        bool,
+        typer.Option("--tool-failed", help="Only runs in which a call (of --tool) failed."),
+    ] = False,
+    model: Annotated[str | None, typer.Option(help="Only runs that this model answered.")] = None,
     metadata: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,6 +119,25 @@ def list_runs(
             metavar="NAME=VALUE",
             help="Only runs that were started with this metadata. May be repeated.",
         ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only runs that changed since: 24h, 7d or 2026-11-28."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs that changed last before.")
+    ] = None,
+    min_cost: Annotated[
+        float | None, typer.Option(help="Only runs that cost so many US dollars or more.")
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="updated, created, duration, steps, tokens or cost.")
+    ] = "updated",
+    ascending: Annotated[
+        bool, typer.Option("--ascending", help="The smallest value first.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="How many runs at most. Default: all.")
     ] = None,
     stuck: Annotated[
         bool,
@@ -115,20 +151,34 @@ def list_runs(
     """List stored runs with their open questions. The most recently changed run comes first."""
     check_status(status, "--status")
     with open_store(store) as opened:
-        runs = opened.list(status=status, metadata=read_pairs(metadata or ()), limit=None)
+        now = opened.now()
+        wanted: dict[str, Any] = {
+            "status": status,
+            "program": program,
+            "tool": tool,
+            "model": model,
+            "search": " ".join(search or ()),
+            "tool_failed": tool_failed or None,
+            "metadata": read_pairs(metadata or ()),
+            "min_cost": min_cost,
+        }
+        if since is not None:
+            wanted["since"] = read_time(since, now, "--since")
+        if until is not None:
+            wanted["until"] = read_time(until, now, "--until")
+        runs = opened.list(order=order, ascending=ascending, limit=limit, **wanted)
         if stuck:
             runs = _stuck_runs(runs, opened, has_workers=is_dsn(store))
     if as_json:
         return print_json(list(map(_line_document, runs)), indent=None)
-    for run in runs:
-        time = _time(run.updated_at)
-        title = ""
-        if run.title:
-            title = f"  {_cut(reveal(run.title))}"
-        line = f"{_shown_id(run.id)}  {run.status:<9}  {time}  {run.program}{title}{_note(run)}"
-        write_text(line)
-        for question in run.questions:
-            write_text(f"    {_question_line(run, question)}")
+    draw_runs(
+        console_on(sys.stdout),
+        runs,
+        shown_id=_shown_id,
+        shown_time=_time,
+        note=_note,
+        below=lambda run: [f"    {_question_line(run, question)}" for question in run.questions],
+    )
     return ExitCode.DONE
 
 
@@ -621,9 +671,10 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
         yield f"  forked from {_shown_id(origin.run_id)}{where}"
     for name, value in head["inputs"].items():
         yield f"  {name} = {_cut(json_text(value))}"
-    for entry in map(_masked, stored.entries):
+    facts = _Facts()
+    for entry, written_at in zip(map(_masked, stored.entries), stored.times, strict=True):
         kind, text = _entry_words(entry)
-        yield f"  {entry['slot']:<8} {kind:<8} {_cut(text)}"
+        yield f"  {entry['slot']:<8} {kind:<8} {_cut(text)}{facts.of(entry, written_at)}"
         if kind == "model":
             yield from _lines_of_code(entry["value"])
     if stored.entries:
@@ -635,6 +686,41 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
             yield f"  not read yet: {_cut(reveal(decision.text))}"
         elif is_cancellation(decision):
             yield f"  {slot_of(decision):<8} is being cancelled"
+
+
+class _Facts:
+    """What each step of a run took, in time and tokens."""
+
+    def __init__(self) -> None:
+        self._before: float | None = None
+        """When the entry before was written."""
+        self._begun: dict[str, float] = {}
+
+    def of(self, entry: Mapping[str, Any], written_at: float | None) -> str:
+        """The facts of the next entry, in brackets."""
+        kind, slot = entry["kind"], entry["slot"]
+        began_at = None
+        if kind == "model":
+            began_at = self._before
+        elif kind == "result":
+            began_at = self._begun.pop(slot, None)
+        elif kind == "begun" and written_at is not None:
+            self._begun[slot] = written_at
+        self._before = written_at
+        facts: list[str] = []
+        if began_at is not None and written_at is not None:
+            facts.append(seconds_text(max(0.0, written_at - began_at)))
+        if kind == "model":
+            usage = entry["value"]["usage"]
+            tokens = usage[0] + usage[1]
+            if tokens:
+                facts.append(f"{tokens:,} tokens")
+            cost = entry["value"].get("cost")
+            if cost:
+                facts.append(f"${cost:.4f}")
+        if not facts:
+            return ""
+        return f"  ({', '.join(facts)})"
 
 
 def _lines_of_code(response: Mapping[str, Any]) -> Iterator[str]:
