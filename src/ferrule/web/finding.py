@@ -65,7 +65,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ListQuery(Struct, frozen=True, kw_only=True):
     """What an address asks for. Values that do not fit are left out, as if they were not there."""
 
     wanted: RunFilter
@@ -129,7 +129,7 @@ class Asked(Struct, frozen=True, kw_only=True):
         return words
 
 
-def read_address(query: Mapping[str, str], now: float) -> Asked:
+def read_address(query: Mapping[str, str], now: float) -> ListQuery:
     """What the parameters of an address ask for."""
     given = {name: value.strip() for name, value in query.items() if value.strip()}
     wanted: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def read_address(query: Mapping[str, str], now: float) -> Asked:
     before = _page_start(given.get("before", ""))
     if before is not None:
         texts["before"] = given["before"]
-    return Asked(
+    return ListQuery(
         wanted=cast("RunFilter", wanted),
         texts=texts,
         order=order,
@@ -226,7 +226,7 @@ def _sort_value(run: Summary, order: RunOrder) -> float:
             return run.cost or 0.0
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class RunRow(Struct, frozen=True, kw_only=True):
     """One line of the list, as its template shows it."""
 
     run: Summary
@@ -247,8 +247,8 @@ class Row(Struct, frozen=True, kw_only=True):
 class Runs(Struct, frozen=True, kw_only=True):
     """One page of the list of runs."""
 
-    asked: Asked
-    rows: list[Row]
+    asked: ListQuery
+    rows: list[RunRow]
     counts: list[tuple[str, str, int]]
     """Of each tab: its state, its address, and how many runs it has."""
     older: str
@@ -260,7 +260,7 @@ class Runs(Struct, frozen=True, kw_only=True):
         return version_of([row.version for row in self.rows], self.counts)
 
 
-def page_of_runs(store: Store, asked: Asked) -> Runs:
+def page_of_runs(store: Store, asked: ListQuery) -> Runs:
     """The runs of a query, and how many there are of each state."""
     # One more than a page, to know whether there is another page.
     lines = store.list(
@@ -283,7 +283,7 @@ def page_of_runs(store: Store, asked: Asked) -> Runs:
     )
 
 
-def row_of(run: Summary) -> Row:
+def row_of(run: Summary) -> RunRow:
     """A run as a line of the list."""
     waiting = undecided(run)
     continues = can_go_on(run)
@@ -292,7 +292,7 @@ def row_of(run: Summary) -> Row:
         note, kind = run.error, "error"
     elif waiting:
         note, kind = _question_line(waiting[0]), "ask"
-    return Row(
+    return RunRow(
         run=run,
         href=f"/runs/{id_in_path(run.id)}",
         face=run.title or run.asked or run.id,
@@ -320,7 +320,7 @@ def _question_line(question: Question) -> str:
 # -- files
 
 
-def export(store: Store, asked: Asked, form: str) -> Response:
+def export(store: Store, asked: ListQuery, form: str) -> Response:
     """All runs of a list as a file: `csv` or `json`."""
     if form == "csv":
         parts, media_type = _csv(store, asked), "text/csv; charset=utf-8"
@@ -330,7 +330,7 @@ def export(store: Store, asked: Asked, form: str) -> Response:
     return StreamingResponse(parts, media_type=media_type, headers=headers)
 
 
-def _all_runs(store: Store, asked: Asked) -> Iterator[Summary]:
+def _all_runs(store: Store, asked: ListQuery) -> Iterator[Summary]:
     before = None
     while True:
         lines = store.list(
@@ -370,7 +370,7 @@ def _utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
-def _csv(store: Store, asked: Asked) -> Iterator[str]:
+def _csv(store: Store, asked: ListQuery) -> Iterator[str]:
     yield ",".join(_COLUMNS) + "\r\n"
     for run in _all_runs(store, asked):
         cells: list[Any] = []
@@ -390,7 +390,7 @@ def _csv_line(cells: Iterable[Any]) -> str:
     return line.getvalue()
 
 
-def _json(store: Store, asked: Asked) -> Iterator[str]:
+def _json(store: Store, asked: ListQuery) -> Iterator[str]:
     separator = "[\n"
     for run in _all_runs(store, asked):
         yield separator + json.dumps(facts_of(run))

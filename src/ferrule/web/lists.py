@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ferrule.runs.protocols import NameKind
-    from ferrule.web.finding import Asked
+    from ferrule.web.finding import ListQuery
     from ferrule.web.live import PageEvent
     from ferrule.web.pages import Pages
 
@@ -39,7 +39,7 @@ class Lists:
         self._pages = pages
         self._store = pages.store
 
-    def _asked(self, request: Request) -> Asked:
+    def _asked(self, request: Request) -> ListQuery:
         return finding.read_address(request.query_params, self._store.now())
 
     def runs(self, request: Request) -> Response:
