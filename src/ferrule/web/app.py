@@ -202,7 +202,7 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
         Route("/overview", lists.overview),
         Route("/runs.csv", lists.csv),
         Route("/runs.json", lists.json),
-        post("/views", lists.save_view),
+        Route("/views", lists.save_view, methods=["POST"]),
         Route("/inbox", pages.inbox),
         Route("/inbox/live", pages.inbox_live),
         Route("/waiting", pages.waiting),

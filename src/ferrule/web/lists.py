@@ -60,6 +60,7 @@ class Lists:
             periods=finding.PERIODS,
             total=total,
             views=_views_of(request),
+            saves_views=not self._pages.is_read_only,
         )
 
     async def runs_live(self, request: Request) -> Response:

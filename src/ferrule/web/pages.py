@@ -123,7 +123,10 @@ class Pages:
     def permitted(
         self, answer: Callable[[Request], Response], needs: Right
     ) -> Callable[[Request], Response]:
-        """An answer to a form, for those who may send it. Every form goes through here."""
+        """An answer to a form, for those who may send it.
+
+        Every form that changes a run goes through here.
+        """
 
         def checked(request: Request) -> Response:
             person = self.person(request)
