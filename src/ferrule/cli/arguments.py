@@ -34,6 +34,7 @@ from ferrule.programs.module import Module
 from ferrule.tools.execution.run import attempt
 from ferrule.tools.files import load_module
 from ferrule.tools.tool import Tool
+from ferrule.values.signatures.fields import history_input
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -216,28 +217,42 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
 
     The question is the first input, the `name=value` pairs are the others. `-` is standard input.
     """
-    names = list(signature.plan.inputs)
+    name = question_input(signature)
+    values = {name: text_or_stdin(question), **parse_pairs(signature, pairs, name)}
+    signature.check_inputs(values)
+    return values
+
+
+def question_input(signature: type[Signature]) -> str:
+    """The name of the input for the question: the first one that is no conversation."""
+    inputs = signature.plan.inputs
+    conversation = history_input(inputs)
+    names = [name for name in inputs if name != conversation]
     if not names:
         raise InputError(
             "The signature has no input for the question. Example: `question -> answer`."
         )
-    values: dict[str, Any] = {names[0]: text_or_stdin(question)}
+    return names[0]
+
+
+def parse_pairs(
+    signature: type[Signature], pairs: Sequence[str], question_name: str
+) -> dict[str, Any]:
+    """The inputs in `name=value` pairs, without that of the question."""
+    values: dict[str, Any] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         name = name.strip()
         if not sign or not name:
             raise InputError(f"`--input` takes name=value, found {pair!r}.")
+        if name == question_name:
+            raise InputError(f"The input `{name}` is the question: pass it once.")
         if name in values:
-            if name == names[0]:
-                problem = "is the question"
-            else:
-                problem = "is repeated"
-            raise InputError(f"The input `{name}` {problem}: pass it once.")
+            raise InputError(f"The input `{name}` is repeated: pass it once.")
         field = signature.plan.inputs.get(name)
         if field is not None:
             value = _parse_value(field.annotation, text_or_stdin(value))
         values[name] = value
-    signature.check_inputs(values)
     return values
 
 

@@ -134,10 +134,15 @@ class Screen:
             case _:
                 pass
 
-    def draw_outputs(self, prediction: Prediction) -> None:
-        """Draw the outputs of the run and what it cost."""
+    def draw_outputs(self, prediction: Prediction, drawn: str = "") -> None:
+        """Draw the outputs of the run and what it cost.
+
+        The output `drawn` is on the screen already.
+        """
         self._end_thought()
         for name, value in prediction.items():
+            if name == drawn:
+                continue
             if isinstance(value, str):
                 text = value
             else:

@@ -24,7 +24,7 @@ from ferrule.tools.execution.run import attempt
 from ferrule.values.conversation.history import History
 from ferrule.values.masked import masked_request
 from ferrule.values.outcome import Prediction
-from ferrule.values.signatures.fields import adapter_of, input_check, without_none
+from ferrule.values.signatures.fields import adapter_of, history_input, input_check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +125,7 @@ class Work:
         self._outputs: dict[str, dict[str, Any]] = {}
         signature = getattr(program, "signature", None)
         self._fields: Mapping[str, Any] = signature.plan.inputs if signature is not None else {}
-        self.history = self._history_input()
+        self.history = history_input(self._fields)
         """The input that takes the earlier turns; empty if there is none."""
         self.schema = None
         if self._fields:
@@ -283,12 +283,6 @@ class Work:
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
         return inputs
-
-    def _history_input(self) -> str:
-        for name, input_field in self._fields.items():
-            if without_none(input_field.annotation) is History:
-                return name
-        return ""
 
     def _message_input(self) -> str:
         properties: dict[str, Any] = self.schema["properties"] if self.schema is not None else {}

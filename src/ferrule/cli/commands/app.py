@@ -13,6 +13,7 @@ from ferrule.cli.arguments import USAGE_ERRORS
 from ferrule.cli.commands import runs
 from ferrule.cli.commands.ask import ask_question
 from ferrule.cli.commands.cases import make_cases
+from ferrule.cli.commands.chat import chat_with
 from ferrule.cli.commands.logins import mcp_app
 from ferrule.cli.commands.migrate import migrate_app
 from ferrule.cli.commands.rules import rules_app
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "ask": ask_question,
+    "chat": chat_with,
     "tools": list_tools,
     "lint": lint_tools,
     "serve": serve_tools,

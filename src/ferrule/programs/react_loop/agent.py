@@ -23,9 +23,8 @@ from ferrule.programs.instructions import extract_instructions
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool, names_in_process
 from ferrule.tools.toolbox import RESERVED, LiveToolbox, Toolbox
-from ferrule.values.conversation.history import History
 from ferrule.values.outcome import Trajectory
-from ferrule.values.signatures.fields import declare, without_none
+from ferrule.values.signatures.fields import declare, history_input
 from ferrule.values.signatures.signature import as_signature
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def check_signature(signature: Any) -> type[Signature]:
         why = ""
         if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_"):
             why = "`ReAct` uses this name itself"
-        elif name == "history" and not _takes_history(field.annotation):
+        elif name == "history" and not history_input({name: field}):
             why = "the name is for a conversation, of the type `History`"
         if why:
             raise SignatureError(
@@ -101,10 +100,6 @@ def check_signature(signature: Any) -> type[Signature]:
             "steps under that name. Choose another name, or read `prediction.trajectory`."
         )
     return signature
-
-
-def _takes_history(annotation: Any) -> bool:
-    return without_none(annotation) is History
 
 
 def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:

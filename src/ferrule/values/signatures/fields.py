@@ -34,6 +34,7 @@ from ferrule.encoding.encode import fits, is_plain
 from ferrule.errors import SignatureError, nearest, shown
 from ferrule.schema.iterables import eager_type, eager_validators
 from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.conversation.history import History
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -339,6 +340,14 @@ def without_none(annotation: Any) -> Any:
     if len(members) == 1:
         return members[0]
     return annotation
+
+
+def history_input(fields: Mapping[str, FieldInfo]) -> str:
+    """The name of the input that takes the earlier turns; empty if there is none."""
+    for name, input_field in fields.items():
+        if without_none(input_field.annotation) is History:
+            return name
+    return ""
 
 
 def has_text(annotation: Any) -> bool:
