@@ -230,7 +230,7 @@ def test_a_name_in_a_store_that_is_no_text_is_a_store_error(tmp_path: Path) -> N
         (stores_folder() / "ended.sqlite")
         .read_bytes()
         .replace(b"runs_by_change", b"runs_\xfcy_change")
-        .replace(b"(updated_at)", b"(\xfcpdated_at)"),
+        .replace(b"    updated_at, id", b"    \xfcpdated_at, id"),
     )
     with closing(SQLiteStore(path)) as store, pytest.raises(StoreError, match=r"runs\.sqlite"):
         store.list()

@@ -55,7 +55,8 @@ def test_the_methods_of_adapters_are_those_that_the_facade_refuses() -> None:
 def test_a_wheel_has_the_pages(library: str) -> None:
     form = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packed = form["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert packed[f"docs/coming-from/{library}.md"] == f"ferrule/cli/migrate/{library}.md"
+    for page in (library, "differences"):
+        assert packed[f"docs/coming-from/{page}.md"] == f"ferrule/cli/migrate/{page}.md"
     assert len(names_of(library).general) > 3
 
 

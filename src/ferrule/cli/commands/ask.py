@@ -212,10 +212,10 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
                 )
             return say(f"{reason}, so the call was not run. {remedy}", ExitCode.WAITING)
         case _:
-            return say(f"The run failed. {error_text(run.error)}", ExitCode.FAILED)
+            return say(f"The run failed. {failure_text(run.error)}", ExitCode.FAILED)
 
 
-def error_text(error: BaseException | None) -> str:
+def failure_text(error: BaseException | None) -> str:
     """What a person reads of the error that ended a run."""
     if error is None:
         return ""

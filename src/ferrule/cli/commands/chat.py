@@ -26,7 +26,7 @@ from ferrule.cli.arguments import (
     parse_pairs,
     question_input,
 )
-from ferrule.cli.commands.ask import error_text, follow_stream
+from ferrule.cli.commands.ask import failure_text, follow_stream
 from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_at_terminal, user_name
@@ -256,7 +256,7 @@ class _Chat:
                 self._note("Cancelled. The conversation goes on without this turn.")
             case _:
                 self._code = ExitCode.FAILED
-                self._note(f"The turn failed. {error_text(run.error)}")
+                self._note(f"The turn failed. {failure_text(run.error)}")
 
     def _next_line(self) -> str:
         """A line for a question. Raises `EOFError` if the input or the turn has ended."""

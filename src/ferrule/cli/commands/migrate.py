@@ -11,7 +11,7 @@ import typer
 from ferrule.cli.commands.tools import JSON  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.migrate.check import check_repository, used_names
-from ferrule.cli.migrate.names import LIBRARIES, names_of
+from ferrule.cli.migrate.names import FACADES, LIBRARIES, names_of
 from ferrule.cli.screen import print_json, write_text
 from ferrule.encoding.safe_text import one_line, reveal
 
@@ -89,7 +89,7 @@ def _library_lines(library: Library, names: list[list[Use]]) -> Iterator[str]:
     general = names_of(library).general
     yield (
         f"{len(general)} differences concern programs of any kind: "
-        f'docs/coming-from/{library}.md, "What still differs".'
+        f'docs/coming-from/differences.md, "{FACADES[library]}".'
     )
     yield f"The import to change: import ferrule.compat.{library} as {library}"
 

@@ -1,12 +1,13 @@
 """The names of DSPy and udspy, with what the facades make of them.
 
-There is one table for each library: that of its page in docs/coming-from, of which a test tries
-each row. A wheel has a copy of the pages beside this module (pyproject.toml); a checkout reads the
-pages themselves.
+They are in tables of docs/coming-from, of which a test tries each row: name by name on the page of
+the library, and for programs of any kind on the page of differences. A wheel has a copy of the
+pages beside this module (pyproject.toml); a checkout reads the pages themselves.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -26,6 +27,10 @@ _ROW = re.compile(r"\| `([\w.]+)` \| (same|facade|replacement) \| `([\w.]+)` \|(
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _ITEM = re.compile(r"^- (.*(?:\n  .*)*)", re.MULTILINE)
 _CODE = re.compile(r"`([^`]*)`")
+_CELL = re.compile(r"(?<!\\)\|")
+_ESCAPE = re.compile(r"\\([_|*\[\]<>`])")
+FACADES: dict[Library, str] = {"dspy": "DSPy: the facade", "udspy": "udspy: the facade"}
+"""The headings of the page of differences."""
 _NAME = re.compile(r"\w+")
 
 
@@ -42,29 +47,36 @@ class Name(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """What the page about a library says."""
+    """What the pages say about a library."""
 
     by_name: Mapping[str, Name]
     not_called: Mapping[str, str]
     """Methods of adapters that ferrule does not call, with what to do instead."""
     general: tuple[str, ...]
-    """What differs in programs of any kind, sentence by sentence."""
+    """What differs in programs of any kind: what the library does, and what the facade does."""
 
 
 @cache
 def names_of(library: Library) -> Names:
-    """The names of a library, from its page."""
+    """The names of a library, and what differs."""
     text = _page(library)
     by_name = {name.name: name for name in _rows(text)}
-    return Names(by_name, dict(_methods(text)), tuple(_items(text, "## What still differs")))
+    return Names(by_name, dict(_methods(text)), tuple(_differences(library)))
 
 
-def _page(library: Library) -> str:
+def _page(name: str) -> str:
     here = Path(__file__)
-    packed = here.with_name(f"{library}.md")
-    in_checkout = here.parents[4] / "docs" / "coming-from" / f"{library}.md"
+    packed = here.with_name(f"{name}.md")
+    in_checkout = here.parents[4] / "docs" / "coming-from" / f"{name}.md"
     page = packed if packed.is_file() else in_checkout
     return page.read_text(encoding="utf-8")
+
+
+def _differences(library: Library) -> Iterator[str]:
+    for line in _section(_page("differences"), f"## {FACADES[library]}").splitlines():
+        cells = [_unescaped(_plain(cell)) for cell in _CELL.split(line)[1:-1]]
+        if len(cells) == 3 and cells[0] not in {"there", "---"}:  # what it does, what we do, why
+            yield f"{cells[0]}: {cells[1]}"
 
 
 def _rows(text: str) -> Iterator[Name]:
@@ -94,10 +106,19 @@ def _methods(text: str) -> Iterator[tuple[str, str]]:
 
 def _items(text: str, heading: str) -> Iterator[str]:
     """The items of the list below a heading, each as one line."""
+    for item in _ITEM.findall(_section(text, heading)):
+        yield _plain(item)
+
+
+def _section(text: str, heading: str) -> str:
     _, _, section = text.partition(f"\n{heading}")
     section, _, _ = section.partition("\n## ")
-    for item in _ITEM.findall(section):
-        yield _plain(item)
+    return section
+
+
+def _unescaped(cell: str) -> str:
+    """The text of a cell of which Markdown must not read the signs."""
+    return html.unescape(_ESCAPE.sub(r"\1", cell))
 
 
 def _plain(cell: str) -> str:

@@ -342,7 +342,7 @@ def without_none(annotation: Any) -> Any:
     return annotation
 
 
-def history_input(fields: Mapping[str, FieldInfo]) -> str:
+def history_input(fields: Mapping[str, SignatureField]) -> str:
     """The name of the input that takes the earlier turns; empty if there is none."""
     for name, input_field in fields.items():
         if without_none(input_field.annotation) is History:

@@ -1,4 +1,4 @@
-"""A store of many runs, and how long it takes to find some: `python many_runs.py FILE [COUNT]`.
+"""A store of many runs, and how long it takes to find some: `python -m tests.many_runs FILE [COUNT]`.
 
 Makes COUNT runs (2,000 by default) of a support desk over two weeks, unless the file has them, and
 prints milliseconds of the processor as JSON. In the second week, one model answers more slowly. Look at
@@ -201,4 +201,6 @@ def main(path: Path, count: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    print(json.dumps(main(place, int(sys.argv[2]) if len(sys.argv) > 2 else 2_000), indent=1))
+    sys.stdout.write(
+        json.dumps(main(place, int(sys.argv[2]) if len(sys.argv) > 2 else 2_000), indent=1) + "\n"
+    )
