@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ class Client:
         until = time.monotonic() + WORST_S
         while time.monotonic() < until and self.process.poll() is None:
             try:
-                with sqlite3.connect(f"file:{self.store}?mode=ro", uri=True) as db:
+                with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as db, db:
                     [[done]] = db.execute("SELECT count(*) FROM runs WHERE status = 'done'")
             except sqlite3.OperationalError:
                 done = 0

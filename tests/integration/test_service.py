@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -90,10 +91,8 @@ class Host:
         )
 
     def board(self) -> list[str]:
-        with sqlite3.connect(self.folder / "service.db") as db:
-            found = [text for (text,) in db.execute("SELECT text FROM board")]
-        db.close()
-        return found
+        with closing(sqlite3.connect(self.folder / "service.db")) as db, db:
+            return [text for (text,) in db.execute("SELECT text FROM board")]
 
 
 @pytest.fixture
@@ -185,12 +184,11 @@ def test_an_end_whose_events_were_lost_in_a_crash_is_told_by_the_next_process(ho
     for is_last in (waits, is_done):
         whole = host.until(is_last, run)
         host.stop(signal.SIGKILL)
-        with sqlite3.connect(host.folder / "service.db") as db:
+        with closing(sqlite3.connect(host.folder / "service.db")) as db, db:
             db.execute(
                 "DELETE FROM events WHERE id > ?",
                 (whole[-4][0],),
             )  # the question and the end, or a step and the end
-        db.close()
         host.start()
         again = host.until(is_last, run, whole[-4][0])
         assert again[-1][1]["status"] == whole[-1][1]["status"]

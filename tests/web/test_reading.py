@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -166,9 +167,8 @@ def test_a_journal_that_only_parsing_tells_apart_is_read_whole(
     )
     for each in (json.dumps(first, separators=(",", ":")), *entries):
         store.append(lease, each)
-    with sqlite3.connect(store.path) as db:
+    with closing(sqlite3.connect(store.path)) as db, db:
         db.execute("UPDATE runs SET status = 'done', owner = NULL WHERE id = 'other'")
-    db.close()
     found = Readings(store).read("other")
     assert found.is_whole
     assert found.turns == TURNS

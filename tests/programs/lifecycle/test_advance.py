@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -210,9 +211,8 @@ def test_a_run_that_another_took_between_look_and_lease_is_taken(
 def test_a_damaged_head_is_an_error_of_the_store(tmp_path: Path, head: str) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
     agent().submit(store=store, task="x", run_id="r")
-    with sqlite3.connect(store.path) as db:
+    with closing(sqlite3.connect(store.path)) as db, db:
         db.execute("UPDATE runs SET head = ?", (head,))
-    db.close()
     with pytest.raises(StoreError, match="the head of a run"):
         advance(store, "r", agent())
     store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_a_damaged_run_hides_no_other_one(tmp_path: Path) -> None:
         damaged = run_of(store, "one", FIND)
         run_of(store, "two", FIND)
         cases = cases_of(store)
-    with sqlite3.connect(tmp_path / "runs.db") as file:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
         file.execute("UPDATE runs SET head = '{' WHERE id = ?", (damaged.id,))
     with SQLiteStore(tmp_path / "runs.db") as store:
         grades = grade(store, cases)

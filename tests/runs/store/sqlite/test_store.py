@@ -19,7 +19,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -636,9 +636,8 @@ def test_a_store_that_could_keep_no_lease_is_refused(
 
 def test_another_schema_is_refused_by_its_number(tmp_path: Path) -> None:
     """A file of a newer ferrule is not touched."""
-    with sqlite3.connect(tmp_path / "runs.db") as db:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
         db.execute("PRAGMA user_version=9")
-    db.close()
     with pytest.raises(StoreError, match="has schema 9; this ferrule reads schema 1"):
         SQLiteStore(tmp_path / "runs.db").list()
 
