@@ -136,3 +136,17 @@ def test_pictures_are_not_searched_and_long_texts_are_cut(store: SQLiteStore) ->
 )
 def test_words_are_without_case_accents_and_signs(text: str, words: list[str]) -> None:
     assert words_in(text) == words
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0b", "x" * 1_000_000])
+def test_what_no_database_holds_as_it_is_stops_no_run(any_store: Any, text: str) -> None:
+    """Names and texts come from models, people and servers; Postgres has no NUL."""
+    strange = Response(
+        tool_calls=(ToolCall(name=f"find{text}", args={text: text}, id="c"),), model=text
+    )
+    end = Response(tool_calls=(ToolCall(name="finish", args={"answer": text}, id="end"),))
+    run = agent(strange, end).start(question=text, tone=text, store=any_store)
+    assert (run.status, run.error) == ("done", None)
+    [line] = any_store.list()
+    assert line.status == "done"
+    assert "\0" not in line.asked + line.answered

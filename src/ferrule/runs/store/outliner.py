@@ -201,13 +201,15 @@ class Outliner:
     def _tool_uses(self) -> Iterator[NameUse]:
         for name, (calls, failed) in self._tools.items():
             seconds = self._tool_seconds.get(name, 0.0)
-            yield NameUse("tool", name, calls, failed, seconds=seconds)
+            yield NameUse("tool", _line(name), calls, failed, seconds=seconds)
 
     def _model_uses(self, usage: Usage) -> Iterator[NameUse]:
         for name, of_model in usage.by_model.items():
             seconds = self._model_seconds.get(name, 0.0)
             tokens, cost = of_model.total_tokens, of_model.cost or 0.0
-            yield NameUse("model", name, of_model.calls, tokens=tokens, cost=cost, seconds=seconds)
+            yield NameUse(
+                "model", _line(name), of_model.calls, tokens=tokens, cost=cost, seconds=seconds
+            )
 
 
 def first_outline(run: RunState, inputs: Mapping[str, Any]) -> Outline:
@@ -232,11 +234,16 @@ def _first_line(values: Iterable[Any]) -> str:
     values = list(map(_unmarked, values))
     for value in values:
         if isinstance(value, str) and value.strip():
-            return one_line(value[:_MOST_CHARACTERS], _LONGEST_LINE)
+            return _line(value)
     for value in values:
         if value not in (None, "", [], {}):
-            return one_line(json_text(value)[:_MOST_CHARACTERS], _LONGEST_LINE)
+            return _line(json_text(value))
     return ""
+
+
+def _line(text: str) -> str:
+    """A text of a model or a person as a database can hold it: without NUL and lone surrogates."""
+    return one_line(text[:_MOST_CHARACTERS], _LONGEST_LINE)
 
 
 def _unmarked(value: Any) -> Any:
