@@ -81,13 +81,16 @@ def sqlite_place(place: str, command: str) -> str:
 
 
 @contextmanager
-def open_store(place: str) -> Generator[Any]:
-    """The store, until the block ends. Raises `ConfigurationError` if there is none."""
+def open_store(place: str, *, must_exist: bool = True) -> Generator[Any]:
+    """The store, until the block ends.
+
+    Raises `ConfigurationError` if it `must_exist` and there is none.
+    """
     from ferrule.runs.store.sqlite.store import SQLiteStore
 
     if is_dsn(place):
         store: Any = postgres_store(place, queue=DEFAULT_QUEUE)
-    elif Path(place).is_file():
+    elif not must_exist or Path(place).is_file():
         store = SQLiteStore(place)
     else:
         msg = (

@@ -1,4 +1,4 @@
-"""A signed webhook for questions: an address is told of each question that waits for a person.
+"""A signed webhook: posts each question that waits for a person to an address.
 
 The form is that of Standard Webhooks (standardwebhooks.com), for which many languages have a
 library: `webhook-id`, `webhook-timestamp`, and `webhook-signature`, an HMAC-SHA256 of both and the
@@ -55,7 +55,8 @@ class Webhook:
     """Tells an address of each question of a store that waits for a person, from a thread.
 
     ```text
-    with Webhook(store, "https://hooks.example.org/ferrule", secret=..., page="https://runs.example.org"):
+    address, page = "https://hooks.example.org/ferrule", "https://runs.example.org"
+    with Webhook(store, address, secret=..., page=page):
         ...
     ```
 

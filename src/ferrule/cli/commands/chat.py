@@ -8,6 +8,7 @@ it rests: as an answer if a question waits, else as the next message.
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
@@ -31,10 +32,9 @@ from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotati
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_at_terminal, user_name
 from ferrule.cli.screen import Screen, console_on, in_options, say
-from ferrule.cli.stores import STORE_VARIABLE, is_dsn, postgres_store
+from ferrule.cli.stores import STORE_VARIABLE, open_store
 from ferrule.encoding.safe_text import printable
 from ferrule.errors import ConfigurationError, FerruleError
-from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.values.conversation.history import History
 from ferrule.values.signatures.fields import history_input
 
@@ -92,25 +92,15 @@ def chat_with(
             f"{program!r} has no signature, so there is no input for a message. "
             "Chat with a `ReAct` or `Predict` program."
         )
-    opened = _open(store)
-    chat = _Chat(loaded_program, inputs or [], opened, loaded_deps, console_on(sys.stdout))
-    try:
-        with settings.context(**model_setting(lm)):
-            code = chat.converse(input)
-    finally:
-        if opened is not None:
-            opened.close()
+    opening: AbstractContextManager[Any] = nullcontext()
+    if store is not None:
+        opening = open_store(store, must_exist=False)
+    with opening as opened, settings.context(**model_setting(lm)):
+        chat = _Chat(loaded_program, inputs or [], opened, loaded_deps, console_on(sys.stdout))
+        code = chat.converse(input)
     if code == ExitCode.WAITING and store is not None and chat.run is not None:
         say(f"Decide with `ferrule approve {chat.run.id} --store {quote(store)}`.")
     return code
-
-
-def _open(store: str | None) -> Any:
-    if store is None:
-        return None
-    if is_dsn(store):
-        return postgres_store(store)
-    return SQLiteStore(store)
 
 
 class _Chat:
