@@ -180,6 +180,7 @@ def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
     name = function.__name__
     if name in {"__init__", "__new__"}:
         known = known[1:]
+    names = frozenset(known)
 
     def refuse(args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         match name:
@@ -195,14 +196,16 @@ def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
         @wraps(function)
         async def checked_async(*args: P.args, **keywords: P.kwargs) -> Any:
-            refuse(args, keywords)
+            if not keywords.keys() <= names:
+                refuse(args, keywords)
             return await function(*args, **keywords)
 
         return cast("Callable[P, R]", checked_async)
 
     @wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
-        refuse(args, keywords)
+        if not keywords.keys() <= names:
+            refuse(args, keywords)
         return function(*args, **keywords)
 
     return checked

@@ -31,7 +31,7 @@ class ProgramTypes(Typed[S, D, P]):
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Protocol, TypeVar, overload
 
     from ferrule.runs.protocols import Program, Store
@@ -158,28 +158,6 @@ else:
     typed_start = typed_call
 
 
-def run_program(
-    program: Any,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    deps: Any = None,
-    about: About = NOTHING,
-) -> Any:
-    """Run a program to its end, inside the run that executes here, or in a new one."""
-    return call_program(program, args, inputs, deps, about)
-
-
-def arun_program(
-    program: Any,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    deps: Any = None,
-    about: About = NOTHING,
-) -> Coroutine[Any, Any, Any]:
-    """`run_program` on an event loop."""
-    return acall_program(program, args, inputs, deps, about)
-
-
 class Bound(Typed[S, D]):
     """A program and the inputs of one run.
 
@@ -205,7 +183,7 @@ class Bound(Typed[S, D]):
     ) -> Prediction[S]:
         """Run to the end and return the prediction. See `Module.__call__`."""
         with callers_frames:
-            return run_program(self.program, self.args, self.inputs, deps, about(metadata, title))
+            return call_program(self.program, self.args, self.inputs, deps, about(metadata, title))
 
     @with_settings_of_call
     async def acall(
@@ -217,7 +195,7 @@ class Bound(Typed[S, D]):
     ) -> Prediction[S]:
         """`__call__` on an event loop."""
         with callers_frames:
-            return await arun_program(
+            return await acall_program(
                 self.program, self.args, self.inputs, deps, about(metadata, title)
             )
 

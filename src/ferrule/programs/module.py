@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ferrule.concurrency.offload import run_or_cancel
 from ferrule.errors import ConfigurationError, refuse_async
 from ferrule.models.model import as_model
-from ferrule.programs import calling
 from ferrule.programs.calling import (
     Bound,
     ProgramName,
@@ -33,7 +32,7 @@ from ferrule.programs.lifecycle.resume import (
     resume_stream,
 )
 from ferrule.runs.about import about, refuse_about
-from ferrule.runs.run import Run
+from ferrule.runs.run import Run, acall_program, call_program
 from ferrule.runs.store.fingerprint import program_digest
 from ferrule.settings import overriding_lm, with_settings_of_call
 from ferrule.values.tracebacks import callers_frames
@@ -136,7 +135,7 @@ class Module(Batches[S, D, P]):
         state = inputs.pop("resume_state", None)
         if state is not None:
             return resume_program(self, state, inputs, None)
-        return calling.run_program(self._as_flow(), args, inputs)
+        return call_program(self._as_flow(), args, inputs)
 
     @with_settings_of_call
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
@@ -144,7 +143,7 @@ class Module(Batches[S, D, P]):
         state = inputs.pop("resume_state", None)
         if state is not None:
             return await aresume_program(self, state, inputs, None)
-        return await calling.arun_program(self._as_flow(), args, inputs)
+        return await acall_program(self._as_flow(), args, inputs)
 
     def _as_flow(self) -> Any:
         if type(self).flow is Module.flow:
@@ -182,7 +181,7 @@ class Module(Batches[S, D, P]):
         state = inputs.pop("resume_state", None)
         with callers_frames:
             if state is None:
-                return calling.run_program(self, args, inputs, deps, about(**options))
+                return call_program(self, args, inputs, deps, about(**options))
             refuse_about(options)
             return resume_program(self, state, inputs, deps)
 
@@ -195,7 +194,7 @@ class Module(Batches[S, D, P]):
         state = inputs.pop("resume_state", None)
         with callers_frames:
             if state is None:
-                return await calling.arun_program(self, args, inputs, deps, about(**options))
+                return await acall_program(self, args, inputs, deps, about(**options))
             refuse_about(options)
             return await aresume_program(self, state, inputs, deps)
 

@@ -222,7 +222,7 @@ async def _ask(
     # No decision, or one made for another version of the program.
     slot = interrupted.slot.decision(len(interrupted.starts))
     question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
-    decision = run.decision(question.id)
+    decision = run.answers.get(question.id)
     tell = frame.tell_at(interrupted.slot)
     if decision is None:
         if question.kind == "unknown":

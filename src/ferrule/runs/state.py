@@ -127,13 +127,20 @@ class Frame(Struct):
         return not self.run.journal.unread and not self.run.goes_on_at_end
 
     def check(self) -> None:
-        """Before each act: raise `RunCancelledError` for a cancelled run or an abandoned frame."""
-        life, run = self.life, self.run
-        if not life.over and life.outer is None and run.goes_on_undisturbed:
-            return  # everything below would pass
+        """Before each act: raise if this frame may not go on. Tells when a replay has ended."""
+        run, journal = self.run, self.run.journal
         self.check_alive()
-        run.check()
-        around = cancelled_around(life)
+        if run.cancelled:  # perhaps from elsewhere
+            raise RunCancelledError(f"The run {run.id} was cancelled.")
+        if run.status != "running":  # a branch that was not awaited outlives its run
+            raise RunCancelledError(f"The run {run.id} is {run.status} already.")
+        if journal.mismatch is not None:  # the program caught it and went on
+            raise journal.mismatch
+        if run.resuming and not journal.unread:
+            run.replay_has_ended()
+        if self.life.outer is None:
+            return
+        around = cancelled_around(self.life)
         if around is not None:
             raise RunCancelledError(
                 f"The call {around.call_id!r} of the run {around.run_id}, inside which this "
@@ -354,6 +361,7 @@ class RunState:
         self.decisions: list[Decision] = []
         self._tally: Tally | None = None
         self.answers: dict[str, Decision] = {}
+        """The decisions that were given and are not in the journal yet, by question."""
         self.sources: dict[str, Source] = {}
         """The untrusted results that conditions of rules have looked at, by slot."""
         self.said = 0
@@ -414,10 +422,6 @@ class RunState:
                 self._tally = self._tally or Tally()
         return self._tally
 
-    def decision(self, question_id: str) -> Decision | None:
-        """The decision on this question, if one was given and is not in the journal yet."""
-        return self.answers.get(question_id)
-
     def decided(self, decision: Decision) -> None:
         """Drop a decision that is now in the journal, and count it.
 
@@ -467,29 +471,12 @@ class RunState:
             self.journal.on_note = lambda differs: tell(events.Migrated(differs))
         return root
 
-    @property
-    def goes_on_undisturbed(self) -> bool:
-        """Whether `check` has nothing to do."""
-        if self.cancelled or self.status != "running" or self.journal.mismatch is not None:
-            return False
-        return not self.resuming or bool(self.journal.unread)
-
-    def check(self) -> None:
-        """Before each act: raise if the run was cancelled from elsewhere.
-
-        Sends an event when a replay has ended.
-        """
-        if self.cancelled:
-            raise RunCancelledError(f"The run {self.id} was cancelled.")
-        if self.status != "running":  # a branch that was not awaited outlives its run
-            raise RunCancelledError(f"The run {self.id} is {self.status} already.")
-        if self.journal.mismatch is not None:  # the program caught it and went on
-            raise self.journal.mismatch
-        if self.resuming and not self.journal.unread:
-            self.resuming = False
-            if self.tell is not None:
-                steps = [masked_step(step, self.secrets) for step in self.steps]
-                self.tell.inside("")(events.Resumed(Trajectory(steps), self.program))
+    def replay_has_ended(self) -> None:
+        """From now on, the acts of a resumed run are performed."""
+        self.resuming = False
+        if self.tell is not None:
+            steps = [masked_step(step, self.secrets) for step in self.steps]
+            self.tell.inside("")(events.Resumed(Trajectory(steps), self.program))
 
     def cancel(self, *, grace_s: float | EllipsisType | None = ...) -> None:
         """End the run at once, also in another process, or while it waits.

@@ -17,11 +17,17 @@ from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of
 from ferrule.errors import ConfigurationError, InputError, LimitReachedError, shown
 from ferrule.programs.asking.asker import check_positive
-from ferrule.programs.calling import Bound, arun_program, new_run, run_program, take_about
+from ferrule.programs.calling import Bound, new_run, take_about
 from ferrule.runs.about import NOTHING, About, about
 from ferrule.runs.batch_budget import BatchBudget
 from ferrule.runs.protocols import check_store
-from ferrule.runs.run import Run, cancel_run_here, is_inside_run
+from ferrule.runs.run import (
+    Run,
+    acall_program,
+    call_program,
+    cancel_run_here,
+    is_inside_run,
+)
 from ferrule.runs.stream import EventStream
 from ferrule.settings import check_limits
 from ferrule.values.conversation.exchange import Usage
@@ -107,7 +113,7 @@ def run_batch(
             if batch.is_nested:
                 inputs = batch.inputs_of(index)
                 about = batch.about(index)
-                return batch.finished(index, run_program(program, (), inputs, batch.deps, about))
+                return batch.finished(index, call_program(program, (), inputs, batch.deps, about))
             found = batch.open(index)
             if batch.is_open(found):
                 batch.resume(index, found)
@@ -174,7 +180,7 @@ async def arun_batch(
                 if batch.is_nested:
                     inputs = batch.inputs_of(index)
                     about = batch.about(index)
-                    result = await arun_program(program, (), inputs, batch.deps, about)
+                    result = await acall_program(program, (), inputs, batch.deps, about)
                     return batch.finished(index, result)
                 found = batch.open(index)
                 if batch.is_open(found):

@@ -125,9 +125,16 @@ def use_tools(
             in code from one another.
 
     """
-    turn = _Turn(toolbox, calls, host, conditions, thought=thought, policy=policy)
-    turn.notes = notes or {}
-    turn.records_refusals = records_refusals
+    turn = _Turn(
+        toolbox,
+        calls,
+        host,
+        conditions,
+        thought=thought,
+        policy=policy,
+        notes=notes or {},
+        records_refusals=records_refusals,
+    )
     return turn.flow()
 
 
@@ -143,7 +150,10 @@ class _Turn:
         *,
         thought: str,
         policy: Policy | None,
+        notes: Mapping[str | None, str],
+        records_refusals: bool,
     ) -> None:
+        """See `use_tools`."""
         self.toolbox = toolbox
         self.calls = calls
         self.host = host
@@ -153,9 +163,8 @@ class _Turn:
         self.results: list[ToolResult | None] = [None] * len(calls)
         self.recalled: Sequence[bool | None] = ()
         """For each call, what an earlier execution did (see `RecallCalls`); empty if unknown."""
-        self.notes: Mapping[str | None, str] = {}
-        """See `use_tools`."""
-        self.records_refusals = False
+        self.notes = notes
+        self.records_refusals = records_refusals
 
     def flow(self) -> UsingTools:
         checked = yield from self._check()
@@ -199,11 +208,11 @@ class _Turn:
 
     def _check_one(self, call: ToolCall) -> CheckedCall | ToolResult:
         checked = check_call(self.toolbox, call, self.host)
+        if self.host is None or not self.host.faults:
+            return checked
         tool = self.toolbox.get(call.name)
         retries = getattr(tool, "retries", None)
-        if tool is None or retries is None or self.host is None:
-            return checked
-        if self.host.faults.get(tool.name, 0) <= retries:
+        if tool is None or retries is None or self.host.faults.get(tool.name, 0) <= retries:
             return checked
         return ToolResult(
             call.name,
@@ -219,6 +228,10 @@ class _Turn:
         if self.host is None:
             return
         faults = self.host.faults
+        if not faults and not any(
+            result is not None and result.is_fault for result in self.results
+        ):
+            return
         for index, result in enumerate(self.results):
             tool = self.toolbox.get(self.calls[index].name)
             retries = getattr(tool, "retries", None)

@@ -329,7 +329,7 @@ async def decision_in_time(frame: Frame, question: Question, expired: str) -> De
 
     A question that expired before it was decided is denied, with `expired` as the reason.
     """
-    decision = frame.run.decision(question.id)
+    decision = frame.run.answers.get(question.id)
     if question.expires_at is None:
         return decision
     # A decision made in time applies, though the run may be resumed long after.

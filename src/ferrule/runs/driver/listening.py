@@ -30,6 +30,8 @@ def listens(frame: Frame) -> bool:
 
     A message is for the agent that a person talks to, not for one that it uses as a tool.
     """
+    if not frame.path:
+        return True
     if not is_own_program(frame.path):
         return False
     outer = frame.outer
@@ -45,22 +47,38 @@ async def listen(frame: Frame, act: Listen) -> tuple[events.Said, ...]:
     run, journal = frame.run, frame.run.journal
     if not listens(frame):
         return ()
-    place = Slot.of_value(frame.path, frame.acts, _DIGEST)
-    if frame.messages_before != place:
-        frame.messages_before, frame.messages = place, 0
     messages: list[Decision] = []
-    while (recorded := journal.take_decision(place.item(frame.messages))) is not None:
-        frame.messages += 1
-        messages.append(recorded.value)
-        run.tally.note(run.decisions, recorded.value)
+    if journal.unread:
+        messages = _take_recorded(frame)
     if journal.is_past and not journal.is_closed:
-        messages += await _take_new(frame, act, place)
+        await _look_for_messages(frame)
+        if run.answers:
+            messages += await _take_new(frame, act)
     return tuple(map(said_event, messages))
 
 
-async def _take_new(frame: Frame, act: Listen, place: Slot) -> list[Decision]:
-    run = frame.run
-    await _look_for_messages(frame)
+def _place_of_messages(frame: Frame) -> Slot:
+    """Where messages are recorded before the next act: from there, they are counted from 0."""
+    place = Slot.of_value(frame.path, frame.acts, _DIGEST)
+    if frame.messages_before != place:
+        frame.messages_before, frame.messages = place, 0
+    return place
+
+
+def _take_recorded(frame: Frame) -> list[Decision]:
+    run, place = frame.run, _place_of_messages(frame)
+    taken: list[Decision] = []
+    while True:
+        recorded = run.journal.take_decision(place.item(frame.messages))
+        if recorded is None:
+            return taken
+        frame.messages += 1
+        taken.append(recorded.value)
+        run.tally.note(run.decisions, recorded.value)
+
+
+async def _take_new(frame: Frame, act: Listen) -> list[Decision]:
+    run, place = frame.run, _place_of_messages(frame)
     taken: list[Decision] = []
     for message in untaken_messages(run, ends=act.ends):
         if not run.journal.claim(message.question_id):

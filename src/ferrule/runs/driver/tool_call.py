@@ -108,12 +108,12 @@ async def write_end(frame: Frame, call: PlacedCall, entry: Entry) -> Entry:
     run = frame.run
     if run.persistence is None and run.journal.sink is None:
         with saying.lock:  # no cancellation comes in between
-            cancellation = run.decision(call.cancellation_id)
+            cancellation = run.answers.get(call.cancellation_id)
             if cancellation is None:
                 run.journal.add(entry)
                 return entry
     while True:
-        cancellation = run.decision(call.cancellation_id)
+        cancellation = run.answers.get(call.cancellation_id)
         if cancellation is not None:
             entry = await _record_cancellation(frame, call, cancellation, entry)
         try:
@@ -144,7 +144,7 @@ async def cancelled_before(frame: Frame, call: PlacedCall) -> ToolResult | None:
     """The result of a call that began in an earlier execution and was cancelled; None if not."""
     run, journal = frame.run, frame.run.journal
     recorded = journal.take_decision(call.slot.cancellation)
-    cancellation = run.decision(call.cancellation_id)
+    cancellation = run.answers.get(call.cancellation_id)
     if recorded is None and cancellation is None:
         return None
     for below in ("/", "?"):
@@ -305,7 +305,7 @@ async def _perform_unless_cancelled(
     try:
         return await performing
     except (RunCancelledError, Suspended):
-        if frame.run.cancelled or frame.run.decision(call.cancellation_id) is None:
+        if frame.run.cancelled or frame.run.answers.get(call.cancellation_id) is None:
             raise
         if call.checked.tool.is_program:
             frame.run.journal.close_frame(f"{call.slot}/", unfinished=True)
@@ -424,7 +424,7 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
             spent = spent_by_function(place)
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
-        if result.is_error or frame.run.decision(call.cancellation_id) is not None:
+        if result.is_error or frame.run.answers.get(call.cancellation_id) is not None:
             raise _Undone(result)
         if not database.is_used:
             warn_unused(checked.tool.name, frame.run.id)

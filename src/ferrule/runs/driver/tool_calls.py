@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from ferrule.acts import CallTools
-    from ferrule.runs.journal.journal import Journal
     from ferrule.runs.limits import Budget
     from ferrule.runs.state import Frame
     from ferrule.values.slot import Slot
@@ -138,7 +137,7 @@ def _sort(
     """Sort the calls that may run, by what is left to do with each."""
     journal = frame.run.journal
     count = _Count(frame.budget, len(calls))
-    left: list[_Live] = []
+    left: list[tuple[int, PlacedCall, bool]] = []
     for number, checked in calls:
         slot = act_slot.item(number)
         call = PlacedCall(slot, checked.digest, checked, journal.starts(slot))
@@ -150,25 +149,27 @@ def _sort(
             batch.results[number] = entry.value
             count.note_result(number, call, entry.value)
             continue
-        left.append((number, call))
-        if _has_begun(journal, slot):
+        # A call that waits for its result from outside has begun, even if nothing ran here.
+        waits = slot.later in journal.unread
+        left.append((number, call, waits))
+        if waits or call.starts:
             count.note_begun(number, call)
-    for number, call in left:
+    for number, call, waits in left:
         checked, slot = call.checked, call.slot
         refusal = None
         # A call that has begun is not refused: it may have run.
-        if not _has_begun(journal, slot):
+        if not waits and not call.starts:
             refusal = count.begin(number, call)
         if refusal is not None:
             batch.results[number] = refusal.value
             batch.refusals.append(refusal)
             continue
         starts: tuple[Entry, ...] = ()
-        if journal.has_begun(slot):
+        if call.starts:
             batch.begun.append((number, call))
             starts = _interrupted_starts(frame, slot, checked)
         # The world sends a result once: it reaches its call even if that no longer fits its tool.
-        if starts or (checked.misfit and not _waits(journal, slot)):
+        if starts or (checked.misfit and not waits):
             same = checked
             if starts:
                 same = as_begun(checked, starts[-1])
@@ -242,16 +243,6 @@ class _Count:
         unused = self._refused - (self._wanted - self._allowed)
         if self._budget is not None and unused > 0:
             self._budget.spend(tool_calls=-unused)
-
-
-def _has_begun(journal: Journal, slot: Slot) -> bool:
-    # A call that waits for its result from outside has begun, even if nothing ran here.
-    return _waits(journal, slot) or journal.has_begun(slot)
-
-
-def _waits(journal: Journal, slot: Slot) -> bool:
-    """Whether a call waits for its result from outside."""
-    return slot.later in journal.unread
 
 
 def _interrupted_starts(frame: Frame, slot: Slot, checked: CheckedCall) -> tuple[Entry, ...]:
