@@ -98,13 +98,14 @@ def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[s
 
     Text that would be read back as another value becomes `Verbatim`.
     """
+    plan = compiled(signature)
     shown: dict[str, Any] = {}
     for name, value in outputs.items():
-        field = compiled(signature).outputs.get(name)
+        field = plan.outputs.get(name)
         if field is None:
             shown[name] = value
             continue
-        check = signature.output_checks[name]
+        check = plan.output_checks[name]
         unquoted = _unquoted(value, check)
         text = unquoted
         if isinstance(unquoted, Enum):

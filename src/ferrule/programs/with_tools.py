@@ -684,7 +684,7 @@ class _Turns(_WithTools):
         problems: Sequence[tuple[str, str]]
         if finishes:
             void = why_void(finishes, (), ())
-            outputs, problems = outputs_in(finishes[0], self.adapted)
+            outputs, problems = outputs_in(finishes[0], self.adapted.plan)
             if void:
                 problems = [("", void)]
             if not problems:

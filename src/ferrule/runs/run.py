@@ -738,7 +738,8 @@ def begun_here(
     call = scope().call
     if call is not None and call.frame is not None:
         about = about.inside(call.frame.run.about)
-    return Run[Any](program, args, inputs, run_id=run_id, deps=deps, about=about)
+    run: Run[Any] = Run(program, args, inputs, run_id=run_id, deps=deps, about=about)
+    return run
 
 
 def call_program(

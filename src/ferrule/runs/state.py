@@ -534,10 +534,10 @@ class RunState:
         applies, unless the run is resumed. `deps`, `limits` and `policy` replace those of the run,
         unless None.
         """
-        check_limits(limits)
         if deps is not None:
             self.deps = deps
         if limits is not None:
+            check_limits(limits)
             self.limits = limits
         if policy is not None:
             if self.governing is None:

@@ -1,7 +1,7 @@
 """Messages to a run, while it executes or waits: `Run.say`.
 
 `approval/message.py` makes and checks a message. The program takes it between its steps, with the
-act `Listen` (`driver/listening.py`).
+act `Listen` (`driver/drive.py`).
 
 A message may come while the run ends. Then the run does not end: `RunState.done`, and the `release`
 of a store, compare how many messages came with how many the run has looked at.

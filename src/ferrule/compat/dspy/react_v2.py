@@ -172,7 +172,7 @@ class ReActV2(Module):
         if tool is None:
             return f"Unknown tool: {call.name}", True
         if tool is self.submit:
-            outputs, problems = outputs_in(call, self.signature)
+            outputs, problems = outputs_in(call, self.signature.plan)
             if problems:
                 text = "; ".join(f"{name}: {problem}" for name, problem in problems)
                 return f"Execution error in submit: {text}", True

@@ -18,7 +18,7 @@ from ferrule.acts import Act, CallModel, Tell
 from ferrule.adapters.native_text import text_output
 from ferrule.errors import AdapterParseError, BadRequestError, RefusalError, shown
 from ferrule.models.several import SeveralLM
-from ferrule.models.wires.anthropic.pausing import continued, is_paused
+from ferrule.models.wires.anthropic.pausing import PAUSED, continued
 from ferrule.programs.asking.validators import Judged
 from ferrule.values.conversation.exchange import FieldReader, Request, Response
 
@@ -89,7 +89,7 @@ def ask_model(
             )
         if is_observed:
             yield Tell(_formatted(request, adapter, attempt))
-        response = Response()
+        response: Response | None = None
         try:
             make_reader = None
             if is_observed:
@@ -118,7 +118,7 @@ def ask_model(
             first, latest = first or error, error
             yield Tell(events.AttemptFailed(str(error), attempt))
             repair = adapter.repair_messages(
-                signature, response, error, native=len(request.tools) > 0
+                signature, response or Response(), error, native=len(request.tools) > 0
             )
             request = request.following(request.messages.then(*repair))
         else:
@@ -172,7 +172,7 @@ def _call_model(
     try:
         response: Response = yield CallModel(request, lm, make_reader, attempt)
         for _ in range(_MOST_PAUSES):
-            if not is_paused(response):
+            if response.finish_reason != PAUSED:
                 break
             going_on = request.following(request.messages.then(response.message()))
             rest = yield CallModel(going_on, lm, make_reader, attempt)

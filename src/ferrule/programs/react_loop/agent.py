@@ -71,11 +71,6 @@ class Agent(Protocol):
     react: StepPredict
     extract: ChainOfThought
 
-    @property
-    def enable_user_clarification(self) -> bool:
-        """Whether the model may ask a person."""
-        ...
-
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The part of a trajectory to show when all of it no longer fits."""
         ...

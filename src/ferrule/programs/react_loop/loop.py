@@ -63,7 +63,6 @@ from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
 from ferrule.values.outcome import Prediction, Step, Trajectory
-from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
+    from ferrule.values.signatures.signature import Signature
 
 
 FormatTrajectory = Callable[[Trajectory], Any]
@@ -102,10 +102,10 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
     max_iters = check_positive("max_iters", options.get("max_iters", agent.max_iters))
     demos = list_demos(options.get("demos", agent.react.demos), InputError)
     limits: Limits | None = options.get("limits")
-    check_limits(limits)
     if limits is None:
         limits = agent.limits
     else:
+        check_limits(limits)
         check_bounded_tools(limits, agent.react)
     limits = limits.within(setting("limits"))
     on_limit = check_on_limit(options.get("on_limit", agent.on_limit))
@@ -114,6 +114,7 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
     instructions, offered = yield from choose_for_run(agent.react.choices, tools)
     loop = _Loop(
         agent,
+        signature,
         asker,
         values,
         demos,
@@ -132,13 +133,13 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
             try:
                 outputs, reason = yield from loop.flow(max_iters)
                 if outputs is None:
-                    outputs = yield from _extract(agent, asker, loop, config, format_trajectory)
+                    outputs = yield from _extract(loop, config, format_trajectory)
             except LimitReachedError as reached:
                 reached.trajectory = Trajectory(loop.steps)
                 if on_limit == "raise":
                     raise
                 reason = reached.reason
-                outputs = yield from _extract(agent, asker, loop, config, format_trajectory)
+                outputs = yield from _extract(loop, config, format_trajectory)
                 break  # another request would reach the limit again
             if not (yield from loop.listen_after(outputs)):
                 break
@@ -156,19 +157,15 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
 
 
 def _extract(
-    agent: Agent,
-    asker: Asker,
-    loop: _Loop,
-    config: dict[str, Any],
-    format_trajectory: FormatTrajectory,
+    loop: _Loop, config: dict[str, Any], format_trajectory: FormatTrajectory
 ) -> Generator[Act, Any, dict[str, Any]]:
     """Let the extractor read the outputs from the trajectory, with the settings of the call."""
+    extract = loop.agent.extract
     options: dict[str, Any] = {}
-    if agent.extract.predict.lm is None:
-        options["lm"] = asker.lm
+    if extract.predict.lm is None:
+        options["lm"] = loop.asker.lm
     if config:
         options["config"] = config
-    extract = agent.extract
     if loop.instructions:
         extract = instructed(extract, loop.instructions)
     rounds = 0
@@ -182,7 +179,7 @@ def _extract(
             if not (yield from loop.make_shorter(rounds)):
                 raise
         else:
-            return {name: prediction[name] for name in agent.react.program_signature.plan.outputs}
+            return {name: prediction[name] for name in loop.signature.plan.outputs}
 
 
 def _not_accepted(problems: Problems) -> str:
@@ -208,6 +205,7 @@ class _Loop:
     def __init__(
         self,
         agent: Agent,
+        signature: type[Signature],
         asker: Asker,
         values: Mapping[str, Any],
         demos: list[Any],
@@ -220,6 +218,8 @@ class _Loop:
     ) -> None:
         """`tools` has those of `all_tools` that were chosen for this run."""
         self.agent = agent
+        self.signature = signature
+        """The agent's signature."""
         self.limits = limits
         self.tools = tools
         self.shelf = agent.react.toolbox.shelf
@@ -278,17 +278,14 @@ class _Loop:
 
     def _choose_mode(self, *, native: bool) -> None:
         self.native = native
-        clarification = self.agent.enable_user_clarification
+        clarification = self.agent.react.has_clarification
         self.toolbox = with_builtin(
-            self.agent.react.program_signature,
-            self.tools,
-            clarification=clarification,
-            native=native,
+            self.signature, self.tools, clarification=clarification, native=native
         )
         self.mode = self._make_mode()
 
     def _make_mode(self) -> Mode:
-        signature = self.agent.react.program_signature
+        signature = self.signature
         if self.note:
             signature = signature.with_instructions(signature.instructions + self.note)
         offered = self.toolbox
@@ -458,8 +455,7 @@ class _Loop:
         return Message("assistant", self._answer_content(outputs))
 
     def _answer_content(self, outputs: Mapping[str, Any]) -> Content:
-        signature = self.agent.react.program_signature
-        return self.asker.adapter.answer_content(signature, outputs, native=self.native)
+        return self.asker.adapter.answer_content(self.signature, outputs, native=self.native)
 
     def _add_step(self, step: Step, turn: Turn) -> Generator[Act, Any, None]:
         """Make the next request: it shows the step, and offers the tools as they are now."""
@@ -477,7 +473,7 @@ class _Loop:
 
     def _add_last_step(self, step: Step) -> None:
         """Add the calls beside `finish` to the conversation."""
-        _, others = split_finish(step.calls)
+        others = tuple(call for call in step.calls if call.name != "finish")
         if others:
             # Calls of `finish` are the last ones.
             step = Step(step.thought, others, step.results[: len(others)])
@@ -596,7 +592,7 @@ class _Loop:
         is_clarified = any(call.name == CLARIFY.name for call in calls)
         if not results or is_clarified:
             return None
-        outputs = outputs_of_result(self.agent.react.program_signature, results[0])
+        outputs = outputs_of_result(self.signature, results[0])
         if outputs is not None and self.agent.react.is_validated:
             outputs, _ = yield from self._validated(outputs)
         return _End(outputs)
@@ -622,12 +618,11 @@ class _Loop:
         None without problems asks for an extraction: after a call without any output, and after any
         misfit in text mode, where `finish` declares no arguments.
         """
-        signature = self.agent.react.program_signature
-        plan = compiled(signature)
+        plan = self.signature.plan
         has_none = finish.args.keys().isdisjoint(plan.outputs)
         if finish.fault is None and has_none and plan.outputs.keys() - plan.optional.keys():
             return None, []
-        outputs, problems = outputs_in(finish, signature)
+        outputs, problems = outputs_in(finish, plan)
         if not problems:
             return outputs, []
         return None, problems if self.native else []

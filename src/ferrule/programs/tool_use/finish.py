@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ferrule.encoding.repair import LOSSY
 from ferrule.programs.instructions import finish_tool, native_instructions
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.signatures.compiled import CompiledSignature
     from ferrule.values.signatures.signature import Signature
 
 Problems = list[tuple[str, str]]
@@ -44,11 +44,10 @@ def split_finish(
     return finishes, tuple(call for call in calls if call.name != "finish")
 
 
-def outputs_in(finish: ToolCall, signature: type[Signature]) -> tuple[dict[str, Any], Problems]:
+def outputs_in(finish: ToolCall, plan: CompiledSignature) -> tuple[dict[str, Any], Problems]:
     """The outputs in the arguments of `finish`, typed, and the problems with them."""
     if finish.fault is not None:
         return {}, [("", finish.fault.reason)]
-    plan = compiled(signature)
     outputs: dict[str, Any] = {}
     problems: Problems = []
     written = finish.args_as_written

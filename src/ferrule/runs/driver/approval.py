@@ -251,11 +251,22 @@ async def _find_decision(
             run.tally.note(run.decisions, entry.value)
             return shown.with_args(_with_grant(run, entry.value))
         run.journal.drop_from(frame.path, frame.acts, because=f"decision at {slot}")
-    question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"), path=frame.path)
+    as_shown = bare.digest
+    question = replace(bare, id=run.question_id(f"{slot} {as_shown}"), path=frame.path)
     if asked_at is not None:
         with reading(f"The time at {slot} of the journal"):
             question = check_fields(replace(question, expires_at=asked_at.value))
-    decision = await _decide(frame, question, slot, digest, denial)
+    decision = await decision_in_time(frame, question, "Nobody decided in time.")
+    if decision is not None and decision.shown not in {"", as_shown}:
+        run.answers.pop(question.id, None)  # made on another question
+        decision = None
+    if denial is not None:
+        decision = _made_by("policy", question, denial)
+    if decision is not None:
+        await frame.write(Entry(slot, "decision", digest, decision, secrets_of(question)))
+        run.decided(decision)
+    elif run.decisions:
+        decision = await _granted(frame, question, slot, digest)
     if decision is None:
         return OpenQuestion(slot, digest, question)
     tell = frame.tell_at(slot.call)
@@ -300,24 +311,9 @@ def _written(question: Question) -> tuple[Any, ...]:
     )
 
 
-async def _decide(
-    frame: Frame, question: Question, slot: Slot, digest: str, denial: str | None
-) -> Decision | None:
-    """Use and journal the decision on a question; None if there is none."""
-    run = frame.run
-    decision = await decision_in_time(frame, question, "Nobody decided in time.")
-    if decision is not None and decision.shown and decision.shown != question.digest:
-        run.answers.pop(question.id, None)  # made on another question
-        decision = None
-    if denial is not None:
-        decision = _made_by("policy", question, denial)
-    if decision is not None:
-        await frame.write(Entry(slot, "decision", digest, decision, secrets_of(question)))
-        run.decided(decision)
-        return decision
-    if not run.decisions:
-        return None
-    use = partial(_use_grant, run, question, slot, digest)
+async def _granted(frame: Frame, question: Question, slot: Slot, digest: str) -> Decision | None:
+    """Use a grant that decides the question, and journal its decision; None if there is none."""
+    use = partial(_use_grant, frame.run, question, slot, digest)
     if frame.blocks:
         return use()
     # In a thread: it waits for a lock, and the store's write may be slow.

@@ -40,34 +40,37 @@ from ferrule.models.calls_in_text import note_structured_calls
 from ferrule.runs.driver.approval import answer_questions, rule_calls
 from ferrule.runs.driver.deps import for_forward
 from ferrule.runs.driver.inner_programs import hand_up, keep_caught, recount
-from ferrule.runs.driver.listening import listen, listens
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.once import answer_once
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import ClosedJournal
-from ferrule.runs.journal.recall import entries_with_calls
+from ferrule.runs.journal.recall import entries_with_calls, said_event
 from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import OpenCall, cancellable, started
 from ferrule.runs.resume import recall_calls
+from ferrule.runs.steering import untaken_messages
 from ferrule.settings import Scope, entered, lm_override_of, overriding, scope
 from ferrule.values.calls.secrets import masked_call
 from ferrule.values.masked import masked_step
 from ferrule.values.outcome import Prediction, Step
-from ferrule.values.slot import Slot
+from ferrule.values.slot import Slot, is_own_program
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
+    from ferrule.approval.question import Decision
     from ferrule.observers import Observers
-    from ferrule.runs.protocols import Program
+    from ferrule.runs.protocols import Persistence, Program
     from ferrule.runs.state import Frame
     from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.exchange import Response
 
 
 _POLL_S = 0.01
+_SAID = "said"
+"""The digest of an entry with a message to the run."""
 
 
 # -- executing a program
@@ -324,7 +327,7 @@ async def _answer(frame: Frame, act: Act) -> Any:
         case Once():
             return await answer_once(frame, act)
         case Listen():
-            return await listen(frame, act)
+            return await _listen(frame, act)
         case Within(limits, lm, answers_at_limit):
             # Limits with which the run was resumed replace those of its program.
             is_replaced = frame.outer is None and frame.run.limits is not None
@@ -361,8 +364,9 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
         frame.run.secrets = {**frame.run.secrets, **act.request.secrets}
     if frame.lm_override is not None and not _asks(act.lm, frame.lm_override):
         act = replace(act, lm=frame.lm_override)  # a flow with a model of its own
-    recount(frame, slot)
     journal = frame.run.journal
+    if slot in journal.spending:
+        recount(frame, slot)
     if isinstance(journal, ClosedJournal):
         journal.requests[slot] = act.lm, act.request
     entry = journal.take(slot, "model", act.request)
@@ -489,5 +493,95 @@ def _conditions(frame: Frame) -> Conditions:
         place=(run.key, frame.path),
         extra_tools=run.extra_tools,
         due=due,
-        listens=listens(frame),
+        listens=_listens(frame),
     )
+
+
+# -- messages to the run
+
+
+def _listens(frame: Frame) -> bool:
+    """Whether messages to the run are for this program: no other program with a loop is around it.
+
+    A message is for the agent that a person talks to, not for one that it uses as a tool.
+    """
+    if not frame.path:
+        return True
+    if not is_own_program(frame.path):
+        return False
+    outer = frame.outer
+    while outer is not None:
+        if outer.is_flow:
+            return False
+        outer = outer.outer
+    return True
+
+
+async def _listen(frame: Frame, act: Listen) -> tuple[events.Said, ...]:
+    """The messages that were said to the run since its last step, in order.
+
+    Each is journalled at the place of the next act: the first at `3~said.0`. So a replay gives it
+    to the program at the same place, and it is used once: the entry that records it takes it out
+    of the store. A replay takes no new message before its end, because what is recorded after it,
+    in any program of the run, does not follow from that message.
+    """
+    run, journal = frame.run, frame.run.journal
+    if not _listens(frame):
+        return ()
+    messages: list[Decision] = []
+    if journal.unread:
+        messages = _take_recorded(frame)
+    if journal.is_past and not journal.is_closed:
+        if run.persistence is None:
+            run.heard = run.said
+        elif run.persistence.has_news:
+            await _read_news(frame, run.persistence)
+        if run.answers:
+            messages += await _take_new(frame, act)
+    return tuple(map(said_event, messages))
+
+
+def _place_of_messages(frame: Frame) -> Slot:
+    """Where messages are recorded before the next act: from there, they are counted from 0."""
+    place = Slot.of_value(frame.path, frame.acts, _SAID)
+    if frame.messages_before != place:
+        frame.messages_before, frame.messages = place, 0
+    return place
+
+
+def _take_recorded(frame: Frame) -> list[Decision]:
+    run, place = frame.run, _place_of_messages(frame)
+    taken: list[Decision] = []
+    while True:
+        recorded = run.journal.take_decision(place.item(frame.messages))
+        if recorded is None:
+            return taken
+        frame.messages += 1
+        taken.append(recorded.value)
+        run.tally.note(run.decisions, recorded.value)
+
+
+async def _take_new(frame: Frame, act: Listen) -> list[Decision]:
+    run, place = frame.run, _place_of_messages(frame)
+    taken: list[Decision] = []
+    for message in untaken_messages(run, ends=act.ends):
+        if not run.journal.claim(message.question_id):
+            continue  # another branch has it
+        slot = place.item(frame.messages)
+        frame.messages += 1
+        frame.live, run.goes_on_at_end = True, False
+        await frame.write(Entry(slot, "decision", _SAID, message))
+        run.decided(message)
+        taken.append(message)
+        tell = frame.tell_at(slot)
+        if tell is not None:
+            tell(said_event(message))
+    return taken
+
+
+async def _read_news(frame: Frame, persistence: Persistence) -> None:
+    """Read the messages that came to the store."""
+    if frame.blocks:
+        persistence.hear()
+    else:
+        await offload.run_or_cancel(persistence.hear)

@@ -33,7 +33,7 @@ def close_frame(frame: Frame, slot: Slot, inside: Frame, *, failed: bool) -> Ent
     """
     journal = frame.run.journal
     journal.close_frame(inside.path, unfinished=failed)
-    if journal.take_spending(slot):
+    if journal.spending.pop(slot, None):
         return None
     spending: dict[str, Any] = {}
     if inside.budget is not None:
@@ -41,10 +41,8 @@ def close_frame(frame: Frame, slot: Slot, inside: Frame, *, failed: bool) -> Ent
     return Entry(slot, "spent", "", spending)
 
 
-def spent_by_function(place: CallPlace) -> Entry | None:
-    """What other runs have spent that a tool's function started; None if it started none."""
-    if not place.inner_runs:
-        return None
+def spent_by_function(place: CallPlace) -> Entry:
+    """What other runs have spent that a tool's function started."""
     total, usage = Budget(), Usage()
     for inner in place.inner_runs.values():
         total.spend(**inner.budget.spent())
@@ -55,7 +53,7 @@ def spent_by_function(place: CallPlace) -> Entry | None:
 
 def recount(frame: Frame, slot: Slot) -> None:
     """Count, in a replay, what earlier executions spent at a slot."""
-    for entry in frame.run.journal.take_spending(slot):
+    for entry in frame.run.journal.spending.pop(slot):
         if frame.budget is None:
             continue
         counts = {name: value for name, value in entry.value.items() if name != "usage"}

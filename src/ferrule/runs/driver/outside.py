@@ -99,8 +99,6 @@ def hide_token(result: ToolResult, token: str) -> ToolResult:
 
     The result is recorded, and shown to the model and to observers, who could then deliver it.
     """
-    if not token:
-        return result
     content, value, error = result.content, result.value, result.error
     if isinstance(value, Later):
         key, note = value.key.replace(token, STARS), value.note.replace(token, STARS)

@@ -74,9 +74,10 @@ class PlacedCall(Struct, frozen=True):
 async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     """Run one call, and journal its start and its result."""
     tool, journal = call.checked.tool, frame.run.journal
-    waits = journal.take_optional(call.slot.later, "once", call.digest)
-    if waits is not None:
-        return await _take_delivery(frame, call, waits)
+    if journal.unread:
+        waits = journal.take_optional(call.slot.later, "once", call.digest)
+        if waits is not None:
+            return await _take_delivery(frame, call, waits)
     if tool.effect == "transactional":
         work = partial(_transact, frame, call)
         if frame.blocks:
@@ -269,7 +270,9 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
             checked = frame.budget.with_timeout(checked)
         # A transaction has its own thread.
         blocks = frame.blocks or database is not None
-        result = hide_token(await _invoke(place, inside, checked, blocks=blocks), place.token)
+        result = await _invoke(place, inside, checked, blocks=blocks)
+        if place.token:
+            result = hide_token(result, place.token)
         if inside is not None:
             # No model can repair it: the run ends here, and goes on inside this program when it is
             # resumed with a larger limit. An agent that answers at a limit goes on without it.
@@ -301,7 +304,8 @@ async def _perform_unless_cancelled(
     """What a call does. One that is cancelled alone ends without a result of its own."""
     calls_at_work = frame.run.calls_at_work
     calls_at_work[call.slot] = place
-    halt_calls(frame.run)  # a cancellation may have come since the call began
+    if frame.run.answers:  # a cancellation may have come since the call began
+        halt_calls(frame.run)
     try:
         return await performing
     except (RunCancelledError, Suspended):
@@ -332,9 +336,8 @@ async def _perform_counted(frame: Frame, call: PlacedCall, place: CallPlace) -> 
 
 
 async def _record_spending(frame: Frame, place: CallPlace) -> None:
-    spent = spent_by_function(place)
-    if spent is not None:
-        await frame.write(spent)
+    if place.inner_runs:
+        await frame.write(spent_by_function(place))
 
 
 async def _invoke(
@@ -421,7 +424,8 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
             performing = _perform(frame, call, place)
             result = offload.run_blocking(_perform_unless_cancelled(frame, call, place, performing))
         finally:
-            spent = spent_by_function(place)
+            if place.inner_runs:
+                spent = spent_by_function(place)
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
         if result.is_error or frame.run.answers.get(call.cancellation_id) is not None:

@@ -142,8 +142,9 @@ def _sort(
         slot = act_slot.item(number)
         call = PlacedCall(slot, checked.digest, checked, journal.starts(slot))
         entry = journal.take(slot, "result", call.digest, checked.call.id)
-        if entry is not None or not checked.tool.is_program:
-            # A program without a result replays its answers, which are counted one by one.
+        # A program without a result replays its answers, which are counted one by one.
+        is_counted_inside = entry is None and checked.tool.is_program
+        if slot in journal.spending and not is_counted_inside:
             recount(frame, slot)
         if entry is not None:
             batch.results[number] = entry.value

@@ -67,8 +67,10 @@ class Journal:
         self._begun: dict[str, list[Entry]] = {}
         """The starts of calls in earlier executions, oldest first, by slot."""
         self._paused: set[str] = set()
-        self._spending: dict[str, list[Entry]] = {}
-        """What earlier executions spent besides the answers of models, by slot."""
+        self.spending: dict[str, list[Entry]] = {}
+        """What earlier executions spent besides the answers of models, by slot.
+
+        A replay takes it out as it counts it, and need not ask for all of it."""
         self._dispatched: dict[str, object] = {}
         """The calls and messages that this execution has claimed, with a mark of who did."""
         self._dropped: list[str] = []
@@ -133,7 +135,7 @@ class Journal:
             return False
         self.recorded, self.is_first, self.mismatch = len(self.entries), False, None
         self._dispatched, self._begun, self._paused, self.unread = {}, {}, set(), {}
-        self._spending = {}
+        self.spending = {}
         self._noted, self._compared, self.drift, self._dropped = {}, set(), {}, []
         self.void_questions, self._index, self._is_past = set(), None, False
         for entry in self.entries:
@@ -148,7 +150,7 @@ class Journal:
             self._begun.setdefault(slot, []).append(entry)
             self._paused.discard(slot)
         elif entry.kind == "spent":
-            self._spending.setdefault(slot, []).append(entry)
+            self.spending.setdefault(slot, []).append(entry)
         elif entry.kind == "migrated":
             self._noted.update(
                 {what: (then, now) for what, (then, now) in entry.value["differs"].items()}
@@ -223,10 +225,6 @@ class Journal:
         if slot not in self.unread:
             return None
         return self.take(slot, kind, question)
-
-    def take_spending(self, slot: str) -> list[Entry]:
-        """Take what earlier executions spent at a slot. A replay need not ask for it."""
-        return self._spending.pop(slot, [])
 
     def take_decision(self, slot: str) -> Entry | None:
         """Take the decision recorded at a slot, even if its question has changed, or None."""
@@ -468,7 +466,7 @@ class Journal:
                 self._void(entry)
                 self._begun.pop(slot, None)
                 if entry is not None and entry.kind == "model":  # it was paid
-                    self._spending.setdefault(slot, []).append(_spending_of(entry))
+                    self.spending.setdefault(slot, []).append(_spending_of(entry))
 
     def _void(self, entry: Entry | None) -> None:
         """Note that a decision was dropped or replaced: its question is asked under another id."""

@@ -67,7 +67,7 @@ def under_offered_names(calls: Sequence[ToolCall], tools: Any) -> tuple[ToolCall
         offer = offers.get(call.name) or offers.get(call.name.partition("<|")[0])
         # A declaration has the name on the wire. The tool's own name is as good: the toolbox knows
         # both, and people and policies know the second.
-        if offer is None or call.name in (offer.name, own_name(offer.name)):
+        if offer is None or call.name == offer.name or call.name == own_name(offer.name):
             renamed.append(call)
         else:
             renamed.append(call.changed(name=offer.name))

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Response
 
 
-def is_paused(response: Response) -> bool:
-    """Whether the model has more to say, without anything from us."""
-    return response.finish_reason == "pause_turn"
+PAUSED = "pause_turn"
+"""The finish reason of an answer whose model has more to say, without anything from us."""
 
 
 def continued(first: Response, second: Response) -> Response:
