@@ -10,7 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from ferrule import Predict, ReAct, Response, SQLiteStore, ToolCall, tool
-from ferrule.runs.store.outliner import Outliner, words_in
+from ferrule.runs.store import outliner
+from ferrule.runs.store.outliner import words_in
 from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Usage
 
@@ -70,7 +71,7 @@ def test_inputs_outputs_arguments_and_errors_are_found(store: SQLiteStore, searc
 def test_a_run_at_work_is_found_and_shows_how_far_it_is(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Outliner, "is_due", True)
+    monkeypatch.setattr(outliner, "_BETWEEN_OUTLINES_S", 0.0)
     seen: list[Any] = []
 
     def answer(request: Any) -> Response:

@@ -53,7 +53,7 @@ def spent_by_function(place: CallPlace) -> Entry:
 
 def recount(frame: Frame, slot: Slot) -> None:
     """Count, in a replay, what earlier executions spent at a slot."""
-    for entry in frame.run.journal.spending.pop(slot):
+    for entry in frame.run.journal.spending.pop(slot, ()):
         if frame.budget is None:
             continue
         counts = {name: value for name, value in entry.value.items() if name != "usage"}

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ferrule.runs.state import RunState
     from ferrule.values.conversation.exchange import Usage
 
+_BETWEEN_OUTLINES_S = 1.0
+"""While a run executes, lists learn of it after so many seconds."""
 _LONGEST_LINE = 200
 """Characters of the first input, and of the first output."""
 _MOST_CHARACTERS = 4_000
@@ -101,13 +103,11 @@ class Outliner:
         self._told_at = self._wrote_at = monotonic()
         self._begun_at.clear()
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a list should learn of what happened since the last outline."""
-        return monotonic() - self._told_at >= 1.0
+    def is_due_after(self, entry: Entry) -> bool:
+        """Note the time of an entry that was just written.
 
-    def wrote(self, entry: Entry) -> None:
-        """Note the time of an entry that was just written."""
+        Returns whether a list should learn of what happened since the last outline.
+        """
         now = monotonic()
         slot = str(entry.slot)
         if entry.kind == "begun":
@@ -120,6 +120,7 @@ class Outliner:
             if begun_at is not None:
                 _add(self._tool_seconds, entry.value.name, now - begun_at)
         self._wrote_at = now
+        return now - self._told_at >= _BETWEEN_OUTLINES_S
 
     def outline(self, run: RunState, inputs: Mapping[str, Any]) -> Outline:
         """The outline of a run now. `inputs` is the result of `inputs_form`."""

@@ -433,8 +433,7 @@ class StoredRun:
             self._note_failure(lease, error)
             raise
         self._check_written(lease, entry, goes_on=goes_on)
-        self._outliner.wrote(entry)
-        if self._outliner.is_due:
+        if self._outliner.is_due_after(entry):
             self._report()
 
     async def later(self, entry: Entry) -> None:
@@ -453,8 +452,7 @@ class StoredRun:
             self._note_failure(lease, error)
             raise
         self._check_written(lease, entry, goes_on=goes_on)
-        self._outliner.wrote(entry)
-        if self._outliner.is_due:
+        if self._outliner.is_due_after(entry):
             await run_or_cancel(self._report)
 
     def _refuse_end_of_cancelled(self, entry: Entry) -> None:
@@ -486,7 +484,8 @@ class StoredRun:
         if entry.kind == "decision":
             consumes = entry.value.question_id
         heard = None
-        if entry.kind == "result" or Slot(entry.slot).is_later:  # it ends a call
+        is_wait = entry.kind == "once" and Slot(entry.slot).is_later
+        if entry.kind == "result" or is_wait:  # it ends a call
             heard = self._run.heard
         return (
             self.lease,

@@ -127,7 +127,7 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
     @property
     def lacks_tasks(self) -> bool:
         """Whether the tool must be called as a task, which a session of the SDK cannot do."""
-        return self.definition.needs_task and not self.runs_anywhere
+        return not self.runs_anywhere and self.definition.needs_task
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
         """Call the tool. Raises an `MCPError` if there is no result."""
@@ -150,6 +150,7 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
             )
         if self.home is not None and asyncio.get_running_loop() is not self.home:
             return await self._call_at_home(arguments)
+        rules = _rules_here(self.show)
         raw = await self.caller.call_tool(tool, arguments)
         if asks_for_input(raw):
             if self.on_input is None:
@@ -165,7 +166,7 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
         result = read_result(
             raw,
             output_schema=self.definition.output_schema,
-            rules=_rules_here(self.show),
+            rules=rules,
             reader=getattr(self.caller, "read_resource", None),
             server=self.server,
             tool=tool,

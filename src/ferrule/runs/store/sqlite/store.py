@@ -164,7 +164,7 @@ class SQLiteStore(SQLStore):
         # main thread, and must not come between a commit and the answers to other threads: so the
         # main thread writes only for itself.
         file = self._file
-        if file.is_busy and threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() and file.is_busy:
             return self._thread().wait(work)
         if is_statement:
             return file.execute(work)
