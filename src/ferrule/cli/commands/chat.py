@@ -28,7 +28,7 @@ from ferrule.cli.arguments import (
     question_input,
 )
 from ferrule.cli.commands.ask import failure_text, follow_stream
-from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
+from ferrule.cli.commands.tools import DEPS, LM_OF_PROGRAM  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_at_terminal, user_name
 from ferrule.cli.screen import Screen, console_on, in_options, say
@@ -77,12 +77,7 @@ def chat_with(
             help="Keep each turn as a run in this SQLite file, or postgresql://...",
         ),
     ] = None,
-    lm: Annotated[
-        str | None,
-        typer.Option(
-            help="The model, as provider/model. Default: the model that the program sets."
-        ),
-    ] = None,
+    lm: LM_OF_PROGRAM = None,
     deps: DEPS = None,
 ) -> int:
     """Talk with a program. /help lists what can be said besides messages."""

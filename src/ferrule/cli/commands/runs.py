@@ -26,7 +26,7 @@ from ferrule.approval.question import DECIDED
 from ferrule.cli.arguments import find_program, make_deps, model_setting, text_or_stdin
 
 # Typer reads annotations at run time.
-from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001
+from ferrule.cli.commands.tools import DEPS, JSON, LM_OF_PROGRAM  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import json_or_text, read_edits, user_name
 from ferrule.cli.run_table import draw_runs, read_time, seconds_text
@@ -364,12 +364,7 @@ def resume_run(
         str, typer.Option(help="The program of the run: module:attribute, or file.py:attribute.")
     ],
     store: StorePlace = DEFAULT_STORE,
-    lm: Annotated[
-        str | None,
-        typer.Option(
-            help="The model, as provider/model. Default: the model that the program sets."
-        ),
-    ] = None,
+    lm: LM_OF_PROGRAM = None,
     deps: DEPS = None,
     max_recoveries: Annotated[
         int | None,
@@ -426,12 +421,7 @@ def fork_run(
         typer.Option("--say", metavar="TEXT", help="A message to the agent. May be repeated."),
     ] = None,
     store: StorePlace = DEFAULT_STORE,
-    lm: Annotated[
-        str | None,
-        typer.Option(
-            help="The model, as provider/model. Default: the model that the program sets."
-        ),
-    ] = None,
+    lm: LM_OF_PROGRAM = None,
     deps: DEPS = None,
 ) -> int:
     """Begin a new run with the first steps of a run, and continue it until it ends or waits.

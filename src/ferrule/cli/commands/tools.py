@@ -51,6 +51,12 @@ JSON = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document on standard output, and nothing else."),
 ]
+LM_OF_PROGRAM = Annotated[
+    str | None,
+    typer.Option(
+        "--lm", help="The model, as provider/model. Default: the model that the program sets."
+    ),
+]
 DEPS = Annotated[
     str | None,
     typer.Option(

@@ -14,7 +14,7 @@ import typer
 
 from ferrule import settings
 from ferrule.cli.arguments import find_program, make_deps, model_setting
-from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
+from ferrule.cli.commands.tools import DEPS, LM_OF_PROGRAM  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import user_name
 from ferrule.cli.screen import say
@@ -71,12 +71,7 @@ def show_page(
             help="The address of the page as people reach it, for the webhook's links.",
         ),
     ] = None,
-    lm: Annotated[
-        str | None,
-        typer.Option(
-            help="The model, as provider/model. Default: the model that the program sets."
-        ),
-    ] = None,
+    lm: LM_OF_PROGRAM = None,
     deps: DEPS = None,
 ) -> int:
     """Show runs and decide questions in a browser. With a program, also chat with it."""

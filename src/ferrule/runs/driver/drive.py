@@ -8,6 +8,7 @@ or by awaiting.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
@@ -158,49 +159,26 @@ async def _perform_program(
     *,
     blocks: bool,
 ) -> Any:
-    # All code of the user that a program calls is called in here: its models, its functions.
-    with raising_errors(f"Code that `{program.name}` called", in_task=not blocks):
-        lm = lm_override_of(program)
-        if lm is None:
-            return await _perform_here(frame, program, args, inputs, blocks=blocks)
-        frame.lm_override = lm
-        with overriding({**scope().overrides, "lm": lm}):
-            return await _perform_here(frame, program, args, inputs, blocks=blocks)
-
-
-async def _perform_here(
-    frame: Frame,
-    program: Program,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    *,
-    blocks: bool,
-) -> Any:
     outer, journal = frame.outer, frame.run.journal
-    if outer is not None:
-        await keep_caught(outer, blocks=blocks)
     # In a replay, the entries of this program may be anywhere in the journal.
-    if journal.unread:
-        first = 0
-    else:
+    first = 0
+    if not journal.unread:
         first = len(journal.entries)
     frame.is_flow = program.is_flow
-    if program.is_flow:
-        frame.blocks = blocks
-        outcome = await drive(frame, _flow(program, args, inputs))
-    else:
-        frame.check()
-        # Blocking, a program with both methods uses `forward`; on an event loop, its `aforward`.
-        if blocks:
-            frame.blocks = not program.is_only_async
+    lm = lm_override_of(program)
+    own_lm: AbstractContextManager[Any] = nullcontext()
+    if lm is not None:
+        frame.lm_override = lm
+        own_lm = overriding({**scope().overrides, "lm": lm})
+    # All code of the user that a program calls is called in here: its models, its functions.
+    with raising_errors(f"Code that `{program.name}` called", in_task=not blocks), own_lm:
+        if outer is not None:
+            await keep_caught(outer, blocks=blocks)
+        if program.is_flow:
+            frame.blocks = blocks
+            outcome = await drive(frame, _flow(program, args, inputs))
         else:
-            frame.blocks = not program.is_async
-        frame.failures = []
-        try:
             outcome = await _perform_forward(frame, program, args, inputs, blocks=blocks)
-            await keep_caught(frame, blocks=blocks, has_returned=True)
-        finally:
-            hand_up(frame)
     if outer is None or not isinstance(cast("object", outcome), Prediction):
         return outcome
     # A prediction has the spending of its program. It is summed when it is read.
@@ -233,15 +211,31 @@ async def _perform_forward(
     *,
     blocks: bool,
 ) -> Any:
-    method = "forward" if frame.blocks else "aforward"
-    args, inputs = for_forward(frame, program, method, args, inputs)
-    if not blocks:
-        if program.is_async:
-            return await _aforward(frame, program, args, inputs)
-        return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
-    if program.is_only_async:
-        return offload.run_async(cancellable(frame.life, _aforward(frame, program, args, inputs)))
-    return program.forward(*args, **inputs)
+    """Call `forward` or `aforward`; journals the model failures that its code caught."""
+    frame.check()
+    # Blocking, a program with both methods uses `forward`; on an event loop, its `aforward`.
+    if blocks:
+        frame.blocks = not program.is_only_async
+    else:
+        frame.blocks = not program.is_async
+    frame.failures = []
+    try:
+        method = "forward" if frame.blocks else "aforward"
+        args, inputs = for_forward(frame, program, method, args, inputs)
+        if not blocks and program.is_async:
+            outcome = await _aforward(frame, program, args, inputs)
+        elif not blocks:
+            work = partial(program.forward, *args, **inputs)
+            outcome = await offload.in_worker_thread(work)
+        elif program.is_only_async:
+            coroutine = _aforward(frame, program, args, inputs)
+            outcome = offload.run_async(cancellable(frame.life, coroutine))
+        else:
+            outcome = program.forward(*args, **inputs)
+        await keep_caught(frame, blocks=blocks, has_returned=True)
+    finally:
+        hand_up(frame)
+    return outcome
 
 
 async def _aforward(
