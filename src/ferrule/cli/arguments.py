@@ -224,7 +224,7 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
 
 
 def question_input(signature: type[Signature]) -> str:
-    """The name of the input for the question: the first one that is no conversation."""
+    """The name of the input for the question: the first one that is not a conversation."""
     inputs = signature.plan.inputs
     conversation = history_input(inputs)
     names = [name for name in inputs if name != conversation]

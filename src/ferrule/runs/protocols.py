@@ -440,7 +440,7 @@ def check_status(status: str | None, name: str = "status") -> str | None:
 
 
 def check_filter(wanted: Mapping[str, Any]) -> RunFilter:
-    """Check which runs a list shows. Raises `ConfigurationError` for what is no filter."""
+    """Check which runs a list shows. Raises `ConfigurationError` for what is not a filter."""
     unknown = wanted.keys() - RunFilter.__annotations__.keys()
     if unknown:
         raise ConfigurationError(

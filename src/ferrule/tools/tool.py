@@ -459,5 +459,5 @@ def names_in_process() -> frozenset[str]:
 
 
 def note_name(name: str) -> None:
-    """Note the name of a tool that is no `Tool`: the model's provider runs it."""
+    """Note the name of a tool that is not a `Tool`: the model's provider runs it."""
     _names_in_process.add(name)

@@ -1,7 +1,7 @@
 """The command `ferrule chat`: a conversation with a program, at a terminal or through a pipe.
 
 This thread reads lines and another one carries out the turns, so that a person can steer or stop
-the agent while it works. Lines that are no commands are taken in order, each when the turn before
+the agent while it works. Lines that are not commands are taken in order, each when the turn before
 it rests: as an answer if a question waits, else as the next message.
 """
 
@@ -304,7 +304,7 @@ class _Answer:
         self._screen.draw_outputs(prediction, drawn)
 
     def end_text(self) -> None:
-        """End the line of a text that is no answer, or not the whole one."""
+        """End the line of a text that is not an answer, or not the whole one."""
         if self._text:
             self._console.print()
             self._text = ""

@@ -135,7 +135,7 @@ class Catalog:
         try:
             await self.list_tools()
         except MCPConnectionError as error:
-            if error.phase != "pins":  # that the pins differ is no reason not to renew them
+            if error.phase != "pins":  # pins that differ can still be renewed
                 raise
         self._guard.pin()
         await self.list_tools()

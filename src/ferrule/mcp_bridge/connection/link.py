@@ -378,7 +378,7 @@ def _names_lost_session(fault: MCPError, connection: Session) -> bool:
 class Silence:
     """The time since a server left a call without an answer and sent nothing else.
 
-    A slow tool is no reason to stop calling its server, and a server that hangs would take the
+    A slow tool is not a reason to stop calling its server, and a server that hangs would take the
     whole time limit of each call. So the server gets a ping meanwhile, which tells them apart.
     """
 

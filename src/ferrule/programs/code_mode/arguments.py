@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _UNAWAITED = re.compile(r"<coroutine external_future\(\d+\)>")
 _FUNCTION = re.compile(r"<function '.*' at 0x[0-9a-f]+>")
-"""The texts in which the interpreter hands over what is no data."""
+"""The texts in which the interpreter hands over what is not data."""
 _DEEPEST = 100
 """Not Python's own limit: it depends on the caller, and a resumed run must find the same."""
 

@@ -208,7 +208,7 @@ async def arun_batch(
         finally:
             if carrier is not None:
                 await _stop(carrier)
-        if batch.error is not None:  # for example `Suspended`, which is no result
+        if batch.error is not None:  # for example `Suspended`, which is not a result
             raise batch.error
         return batch.results(found)
     finally:

@@ -250,7 +250,7 @@ def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
     """Check the rules of an agent's own policy against its tools, once these are known.
 
     Not if an input may bring tools. MCP servers are checked when all of them have listed their
-    tools for the first time: a tool that a server takes away later is no mistake in a rule.
+    tools for the first time: a tool that a server takes away later is not a mistake in a rule.
     """
     if policy is None or tool_inputs(react.program_signature):
         return

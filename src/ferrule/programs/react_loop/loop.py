@@ -472,7 +472,7 @@ class _Loop:
             self.request = self.request.following(messages)
 
     def _add_last_step(self, step: Step) -> None:
-        """Add the calls beside `finish` to the conversation."""
+        """Add the calls other than `finish` to the conversation."""
         others = tuple(call for call in step.calls if call.name != "finish")
         if others:
             # Calls of `finish` are the last ones.

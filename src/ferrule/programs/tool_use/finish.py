@@ -73,7 +73,7 @@ def text_is_not_read(signature: type[Signature]) -> str:
 def why_void(
     finishes: Sequence[ToolCall], others: Sequence[ToolCall], results: Sequence[ToolResult]
 ) -> str:
-    """Why `finish` does not count beside the other calls of its answer; empty if it does.
+    """Why `finish` does not count with the other calls of its answer; empty if it does.
 
     The model writes all calls of an answer before it sees a result. What it says of them at the
     end ("I refunded 50 euros.") is true only if each of them succeeded as it was written. Values

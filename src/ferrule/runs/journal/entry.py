@@ -34,7 +34,7 @@ class Entry(Struct):
     value: Any = None
     """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value.
 
-    An entry of the kind `spent` is no answer: it says what was spent at its slot besides the
+    An entry of the kind `spent` is not an answer: it says what was spent at its slot besides the
     answers of models (`spending.py`)."""
 
     secrets: Secrets = field(default_factory=dict[str, Any])

@@ -25,7 +25,7 @@ NO_ENTRIES = 1 << 31
 `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries.
 """
 _MANY = 1_000
-"""A label of so many runs is no way to find few of them."""
+"""A label of more runs than this does not narrow a search."""
 _COLUMNS = (
     "id, program, status, created_at, updated_at, title, metadata, questions, error, recoveries, "
     "usage, asked, answered, steps, seconds, tokens, cost, owner"

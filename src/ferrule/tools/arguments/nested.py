@@ -199,7 +199,7 @@ def _children_of(value: Any, *, is_allowed: bool) -> list[tuple[str | int, Any, 
     if isinstance(value, (list, tuple, set, frozenset)):
         return [(i, item, is_allowed) for i, item in enumerate(cast("list[Any]", value))]
     kind = cast("Any", type(value))
-    fields_allowed = _free(kind)
+    fields_allowed = _fields_of_any_float(kind)
     fields_set = getattr(value, "__pydantic_fields_set__", None)
     children: list[tuple[str | int, Any, bool]] = []
     for name, field in model_fields_of(kind).items():
@@ -207,17 +207,14 @@ def _children_of(value: Any, *, is_allowed: bool) -> list[tuple[str | int, Any, 
         is_set = fields_set is None or name in fields_set
         # A default of the model is not the caller's mistake.
         if item is not None and is_set and item is not getattr(field, "default", None):
-            children.append((_name(field, name), item, name in fields_allowed))
+            alias = getattr(field, "validation_alias", None)
+            shown_name = alias if isinstance(alias, str) else name
+            children.append((shown_name, item, name in fields_allowed))
     return children
 
 
-def _name(field: Any, name: str) -> str:
-    alias = getattr(field, "validation_alias", None)
-    return alias if isinstance(alias, str) else name
-
-
 @lru_cache(maxsize=256)
-def _free(kind: Any) -> frozenset[str]:
+def _fields_of_any_float(kind: Any) -> frozenset[str]:
     """The fields of a model or dataclass that may hold any float."""
     fields = model_fields_of(kind)
     config: Any = (

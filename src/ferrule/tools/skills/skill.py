@@ -6,7 +6,7 @@ the specification requires is checked here, as its reference library `skills-ref
 a mistake would only be found out when a model does not use it.
 
 A skill has no access to what is outside its folder: paths with `..` and links that lead out are
-refused. `allowed-tools` is read and grants nothing: what a file says about itself is no consent.
+refused. `allowed-tools` is read and grants nothing: what a file says of itself is not consent.
 """
 
 from __future__ import annotations
