@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from importlib.util import find_spec
 from typing import Any
@@ -385,26 +387,54 @@ def test_the_model_reads_the_same_in_each_process() -> None:
     assert shown == {"result_1 = {'a', 'b', 'c', 'dd', 'eee'}\n"}
 
 
-def test_cancelling_does_not_wait_for_code_at_work(shop, monkeypatch) -> None:
-    has_begun = threading.Event()
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Is set when a snippet begins."""
+    event = threading.Event()
     start = CodeSession.start
 
     def noted(session: CodeSession, *args: Any, **options: Any) -> Any:
-        has_begun.set()
+        event.set()
         return start(session, *args, **options)
 
     monkeypatch.setattr(CodeSession, "start", noted)
+    return event
 
+
+def test_cancelling_does_not_wait_for_code_at_work(shop, begun) -> None:
     async def cancelled() -> None:
         program = ReAct("question -> answer", shop.tools, calls=CodeMode(seconds=600))
         task = asyncio.create_task(program.acall(question="q"))
-        await asyncio.to_thread(has_begun.wait)
+        await asyncio.to_thread(begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     with context(lm=scripted("while True:\n    pass")):
         asyncio.run(cancelled())
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["in memory", "stored"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True:\n    pass",
+        "while True:\n    print('at work')",
+        "class Slow:\n    def __repr__(self):\n        while True:\n            pass\nSlow()",
+    ],
+)
+def test_ctrl_c_ends_code_at_work(shop, begun, code: str, store) -> None:
+    def interrupt() -> None:
+        begun.wait()
+        time.sleep(0.1)  # so that the code is at work; sooner is as right
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    lm = scripted(code)
+    program = ReAct("question -> answer", shop.tools, calls=CodeMode(seconds=600), lm=lm)
+    with pytest.raises(KeyboardInterrupt):
+        program.start(question="q", store=store)
+    assert len(lm.requests) == 1
 
 
 def test_making_an_agent_starts_no_server() -> None:
@@ -452,6 +482,7 @@ def test_a_loaded_run_is_read_with_its_snippets(shop, tmp_path) -> None:
         ("'a' * 100_000_000", {"memory_mb": 5}, "memory limit"),
         ("def f(n: int) -> int:\n    return f(n + 1)\nf(0)", {}, "RecursionError"),
         ("print('x' * 10_000)", {"output_chars": 100}, "the rest is left out"),
+        ("for n in range(20):\n    print('x' * 1_000_000)", {}, "the rest is left out"),
         ("['x' * 100] * 100", {"value_chars": 50}, "a list of 100 items"),
         ("for n in range(10):\n    await fetch(str(n))", {"calls": 3}, "no more than 3 calls"),
     ],

@@ -68,6 +68,10 @@ The limit of seconds does not count the time of the host, so it would end such a
 """
 _TIMES_IN_REPLAY = 10
 """What took less than the limit before a crash must not reach it on a slower machine."""
+_MOST_PRINTED_BYTES = 10_000_000
+"""What is printed is kept here, outside of the session's memory, until the snippet ends. A snippet
+that prints more is stopped. The model reads `CodeMode.output_chars` of it.
+"""
 
 
 class CodeMode(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
@@ -191,8 +195,7 @@ class CodeSession:
         )
         self._session.__enter__()
         self._worker_pid: int = self._session.worker_pid  # None while the worker is at work
-        self._most_output = bounds.output_chars
-        self._most_calls = bounds.calls
+        self._bounds = bounds
         self._functions: frozenset[str] = frozenset()
         self._calls: dict[int, HostCall] = {}
         self._made = 0
@@ -201,26 +204,37 @@ class CodeSession:
         self._is_at_work = False
         """Whether the worker runs code now, perhaps for another thread."""
         self._code = b""
-        self.output = ""
-        """What the snippet printed."""
+        self._result_name = ""
+        self._printed = self._monty.CollectString()
         self.pending: tuple[HostCall, ...] = ()
         """The calls at which the snippet waits."""
         self.error = ""
         """The error that the snippet did not catch, with its lines."""
+        self.value: CodeValue | None = None
+        """What a snippet that ran to its end left in the variable for its result. None if it has
+        none, or left None in it.
+        """
 
     def define(self, code: str, *, is_checked: bool = False) -> None:
         """Run code of ferrule's own; the checker knows of it only if it is checked."""
         self._session.feed_run(code, skip_type_check=not is_checked)
 
-    def start(self, code: str, functions: Iterable[str], *, is_checked: bool) -> Stop | None:
+    def start(
+        self, code: str, functions: Iterable[str], *, result_name: str = "", is_checked: bool
+    ) -> Stop | None:
         """Run a snippet until it waits for calls or ends.
 
-        If it is checked, errors refuse it. Warnings do not: it may run all the same.
+        `result_name` is the variable that it assigns its result to, if it has one. If it is
+        checked, errors refuse it. Warnings do not: it may run all the same.
         """
         self._functions = frozenset(functions)
         self._code = code.encode()
+        self._result_name = result_name
         self._calls, self._made = {}, 0
-        self.output, self.pending, self.error = "", (), ""
+        # Not a function of ours: Ctrl-C, raised in it, would become an error of the snippet.
+        most_bytes = max(_MOST_PRINTED_BYTES, 4 * self._bounds.output_chars)
+        self._printed = self._monty.CollectString(max_bytes=most_bytes)
+        self.pending, self.error, self.value = (), "", None
         if is_checked:
             return self._advance(lambda: self._feed_checked(code))
         return self._advance(lambda: self._feed(code, is_checked=False))
@@ -234,30 +248,17 @@ class CodeSession:
         return self._advance(lambda: snapshot.resume(dict(answers)))
 
     @property
+    def output(self) -> str:
+        """What the snippet printed, as far as it is shown."""
+        output: str = self._printed.output
+        if len(output) > self._bounds.output_chars:
+            return f"{output[: self._bounds.output_chars]}\n[the rest is left out]"
+        return output
+
+    @property
     def unawaited(self) -> list[HostCall]:
         """The calls that the snippet wrote without awaiting them. They have not run."""
         return list(self._calls.values())
-
-    def describe(self, name: str, most_chars: int) -> CodeValue | None:
-        """A variable as text; None if it is None. Raises `ValueError` if that fails.
-
-        The text has at most one character more than `most_chars`.
-
-        The interpreter makes the text: the order of a Python set would differ between processes,
-        and a resumed run must tell the model the same.
-        """
-        try:
-            text, kind = self._session.feed_run(
-                f"(repr({name})[:{most_chars + 1}], type({name}).__name__)", skip_type_check=True
-            )
-            if kind == "NoneType":
-                return None
-            size = None
-            if kind in _SIZED:
-                size = self._session.feed_run(f"len({name})", skip_type_check=True)
-        except self._monty.MontyError as error:
-            raise ValueError(str(error)) from None
-        return CodeValue(text, kind, size)
 
     def close(self) -> None:
         """Give the worker back. One that is at work is killed, because it would be waited for."""
@@ -279,15 +280,8 @@ class CodeSession:
 
     def _feed(self, code: str, *, is_checked: bool) -> Any:
         return self._session.feed_start(
-            code, print_callback=self._print, skip_type_check=not is_checked
+            code, print_callback=self._printed, skip_type_check=not is_checked
         )
-
-    def _print(self, _stream: str, text: str) -> None:
-        if len(self.output) > self._most_output:
-            return
-        self.output += text
-        if len(self.output) > self._most_output:
-            self.output = f"{self.output[: self._most_output]}\n[the rest is left out]"
 
     def _advance(self, resume: Any) -> Stop | None:
         monty = self._monty
@@ -296,10 +290,12 @@ class CodeSession:
             snapshot = resume()
             while not isinstance(snapshot, (monty.MontyComplete, monty.FutureSnapshot)):
                 snapshot = self._pass_by(snapshot)
+            if isinstance(snapshot, monty.MontyComplete) and self._result_name:
+                self.value = self._describe(self._result_name)
         except monty.MontyTypingError as error:
             return Stop("unchecked", error.display().strip())
         except _EndlessError:
-            return Stop("stopped", f"it went on, though there are {too_many(self._most_calls)}")
+            return Stop("stopped", f"it went on, though there are {too_many(self._bounds.calls)}")
         except monty.MontyCrashedError:
             return Stop("stopped", "the interpreter ended")
         except monty.MontyRuntimeError as error:
@@ -317,6 +313,23 @@ class CodeSession:
             self._is_at_work = False
         return None
 
+    def _describe(self, name: str) -> CodeValue | None:
+        """A variable as text, which has at most one character more than is shown of it.
+
+        The interpreter makes the text: the order of a Python set would differ between processes,
+        and a resumed run must tell the model the same.
+        """
+        most_chars = self._bounds.value_chars
+        text, kind = self._session.feed_run(
+            f"(repr({name})[:{most_chars + 1}], type({name}).__name__)", skip_type_check=True
+        )
+        if kind == "NoneType":
+            return None
+        size = None
+        if kind in _SIZED:
+            size = self._session.feed_run(f"len({name})", skip_type_check=True)
+        return CodeValue(text, kind, size)
+
     def _pass_by(self, snapshot: Any) -> Any:
         """Go on at a stop that no tool is needed for."""
         if isinstance(snapshot, self._monty.NameLookupSnapshot):
@@ -330,11 +343,11 @@ class CodeSession:
             message = f"name {name!r} is not defined"
             return snapshot.resume({"exc_type": "NameError", "message": message})
         self._made += 1
-        if self._made > _TIMES_THE_CALLS * self._most_calls:
+        if self._made > _TIMES_THE_CALLS * self._bounds.calls:
             raise _EndlessError
-        if len(self._calls) >= self._most_calls:
+        if len(self._calls) >= self._bounds.calls:
             return snapshot.resume(
-                {"exc_type": "RuntimeError", "message": too_many(self._most_calls)}
+                {"exc_type": "RuntimeError", "message": too_many(self._bounds.calls)}
             )
         line = self._code[: snapshot.position.start].count(b"\n") + 1
         self._calls[snapshot.call_id] = HostCall(

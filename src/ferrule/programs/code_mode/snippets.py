@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from ferrule import events
 from ferrule.acts import CallTools, Once, RuleCalls, Tell
 from ferrule.encoding.encode import json_text
-from ferrule.errors import ConfigurationError, DuplicateToolError
+from ferrule.errors import ConfigurationError, DuplicateToolError, RunError
 from ferrule.programs.call_tool import type_of_result
 from ferrule.programs.code_mode.arguments import arguments_by_name
 from ferrule.programs.code_mode.interpreter import (
@@ -127,6 +127,7 @@ class Snippets:
         self._names: dict[str, str] = {}
         """The names in code of all tools that the run has had, by their own."""
         self._session: CodeSession | None = None
+        self._is_closed = False
         self._beginning: Mapping[str, Any] = {}
         """The time and the seed of the run's code."""
         self._number = 0
@@ -168,10 +169,14 @@ class Snippets:
         return news
 
     def close(self) -> None:
-        """End the interpreter of the run."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        """End the interpreter of the run, which has ended or waits."""
+        self._is_closed = True
+        self._end_session()
+
+    def _end_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def use(self, calls: Sequence[ToolCall], host: Host, *, thought: str) -> UsingTools:
         """Run the calls of a turn one after another; returns one result for each."""
@@ -230,9 +235,13 @@ class Snippets:
             self._beginning = yield Once(_begin, "code")
         name = f"result_{self._number}"
         code = _with_named_result(snippet.code, name)
+        if code == snippet.code:
+            name = ""
 
         def start(*, is_checked: bool = True) -> Stop | None:
-            return self._open().start(code, self._functions, is_checked=is_checked)
+            return self._open().start(
+                code, self._functions, result_name=name, is_checked=is_checked
+            )
 
         stop = yield from self._advance(start, unchecked=partial(start, is_checked=False))
         while stop is None and self._session is not None and self._session.pending:
@@ -241,29 +250,24 @@ class Snippets:
         if self._session is not None:
             snippet.output = self._session.output
         if stop is None:
-            return self._end_of(snippet, name, is_named=code != snippet.code)
+            return self._end_of(snippet)
         if stop.kind == "stopped":
-            self.close()
+            self._end_session()
             return (
                 f"The code was stopped: {stop.reason}. Calls that it made have taken effect. "
                 "All variables are lost."
             )
         return f"The code was not run, because it does not fit the functions:\n{stop.reason}"
 
-    def _end_of(self, snippet: _Snippet, name: str, *, is_named: bool) -> str:
+    def _end_of(self, snippet: _Snippet) -> str:
         """Take the value of a snippet that ran to its end; returns its error."""
         session = self._open()
         snippet.notes += [
             f"`{host_call.function}` in line {host_call.line} was not awaited, so it did not run."
             for host_call in session.unawaited
         ]
-        if session.error or not is_named:
-            return session.error
-        try:
-            snippet.value = session.describe(name, self.bounds.value_chars)
-        except ValueError as error:
-            return f"`{name}` is no value that can be shown: {error}"
-        return ""
+        snippet.value = session.value
+        return session.error
 
     def _open(self) -> CodeSession:
         """The interpreter of the run, started before the first snippet."""
@@ -276,6 +280,9 @@ class Snippets:
                 is_replay=self._conditions.is_resumed,
             )
             self._session.define(ERRORS)
+        if self._is_closed:  # meanwhile, by a run that left this thread behind
+            self._end_session()
+            raise RunError("The run of this code has ended.")
         return self._session
 
     def _advance(

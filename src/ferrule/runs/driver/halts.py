@@ -38,6 +38,15 @@ def run_until_end(frame: Frame, life: Execution | CallPlace, work: Callable[[], 
     """
     if _stays_here(frame, life):
         return work()
+    return run_effectless(frame, life, work)
+
+
+def run_effectless(frame: Frame, life: Execution | CallPlace, work: Callable[[], R]) -> R:
+    """`run_until_end` for work without effects, such as the code of a model between two calls.
+
+    It never runs in this thread, where it may be deep in code that is not Python's: Ctrl-C would
+    not reach it.
+    """
     try:
         return run_until_halted(work, halts_of(life))
     except HaltedError:
@@ -57,8 +66,8 @@ async def await_until_end(
         raise ended_error(frame, life) from None
 
 
-async def await_request(frame: Frame, life: Execution | CallPlace, request: Awaitable[R]) -> R:
-    """Await a request to a model, which a halt cancels at once, because it has no effect.
+async def await_effectless(frame: Frame, life: Execution | CallPlace, request: Awaitable[R]) -> R:
+    """Await what has no effect, such as a request to a model: a halt cancels it at once.
 
     It is awaited in place, not in a task of its own: every step has one.
     """

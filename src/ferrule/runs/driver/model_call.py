@@ -15,7 +15,7 @@ from ferrule.errors import shown as shortened
 from ferrule.forms import usage_form
 from ferrule.models.calls_in_text import with_calls
 from ferrule.models.model import answer_of
-from ferrule.runs.driver.halts import await_request, run_until_end
+from ferrule.runs.driver.halts import await_effectless, run_until_end
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.spending import spent
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, Usage, exchanges
@@ -49,7 +49,7 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
         if batch_requests is not None:
             earlier_calls = spent(frame.run.journal.entries).calls
             mark = b"%b %d" % (frame.run.key, earlier_calls)
-            answer = await await_request(
+            answer = await await_effectless(
                 frame, frame.life, batch_requests.answer(mark, lm, act.request)
             )
             response = _answer_of(frame, act, answer)
@@ -59,7 +59,7 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
             answer = run_until_end(frame, frame.life, partial(lm.complete, act.request))
             response = _answer_of(frame, act, answer)
         else:
-            answer = await await_request(frame, frame.life, lm.acomplete(act.request))
+            answer = await await_effectless(frame, frame.life, lm.acomplete(act.request))
             response = _answer_of(frame, act, answer)
         if response.cost is None and frame.run.prices is not None:
             response = await _priced(frame, lm, response)
@@ -141,7 +141,7 @@ async def _stream(frame: Frame, tell: Observers, slot: Slot, act: CallModel) -> 
         if frame.blocks:
             run_until_end(frame, frame.life, read)
         else:
-            await await_request(frame, frame.life, aread())
+            await await_effectless(frame, frame.life, aread())
     except GeneratorExit:  # the garbage collector's; nothing can be awaited now
         raise
     except BaseException:

@@ -25,6 +25,7 @@ from ferrule.concurrency.cancellation import raising_errors
 from ferrule.encoding.encode import is_exact
 from ferrule.errors import InputError, RunError, shown
 from ferrule.runs.driver.deps import with_context
+from ferrule.runs.driver.halts import await_effectless, run_effectless
 from ferrule.runs.driver.inner_programs import close_frame, hand_up, keep_caught, recount
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
@@ -85,9 +86,11 @@ async def _rebuild(frame: Frame, act: Once) -> bool:
 
 
 async def _make(frame: Frame, act: Once) -> Any:
-    if act.waits and not frame.blocks:
-        return await offload.in_worker_thread(act.make)
-    return act.make()
+    if not act.waits:
+        return act.make()
+    if frame.blocks:
+        return run_effectless(frame, frame.life, act.make)
+    return await await_effectless(frame, frame.life, offload.in_worker_thread(act.make))
 
 
 async def run_code(frame: Frame, slot: Slot, act: Once, was_unchecked: Callable[[], bool]) -> Any:
