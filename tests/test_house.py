@@ -421,7 +421,11 @@ def answers_without_bounds(sources: Iterable[Source]) -> Iterator[str]:
         if room_of(source.name) == "net":
             continue
         for node in ast.walk(source.tree):
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if not isinstance(node, ast.Call) or not isinstance(
+                node.func, (ast.Attribute, ast.Name)
+            ):
+                continue
+            called = ast.unparse(node.func)
             if re.search(
                 r"^httpx2\.(Async)?Client$|response\.(a?read|a?iter_\w+)$|urlopen$", called
             ):

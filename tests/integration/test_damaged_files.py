@@ -36,7 +36,7 @@ from ferrule.testing import RecordLM, ReplayLM, ScriptedLM
 
 pytestmark = pytest.mark.integration
 MANY = settings(
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.large_base_example,

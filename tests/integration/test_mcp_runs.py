@@ -116,7 +116,8 @@ def process(what: str, folder: Path, era: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("era", [pytest.param("legacy", marks=pytest.mark.long), "modern"])
+@pytest.mark.long
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_run_waits_for_consent_and_for_two_forms_over_six_processes(
     tmp_path: Path,
     era: str,

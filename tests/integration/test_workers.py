@@ -88,6 +88,7 @@ def test_a_result_that_a_task_of_a_queue_delivers_calls_a_worker(yard: Yard) -> 
     )
 
 
+@pytest.mark.long
 def test_forty_presses_make_one_ticket(yard: Yard) -> None:
     """The decision and its ticket commit together."""
     yard.worker()
@@ -138,6 +139,7 @@ def test_a_ticket_that_failed_or_was_lost_is_made_anew(yard: Yard) -> None:
     assert yard.did() == {"charge 1": 1, "charge 2": 1}
 
 
+@pytest.mark.long
 def test_all_tickets_are_made_anew_after_the_queue_was_lost(yard: Yard) -> None:
     """Nothing of a run is lost with DBOS's tables."""
     first = yard.worker()
@@ -285,6 +287,7 @@ def test_a_worker_that_is_told_to_end_lets_runs_come_to_rest(yard: Yard) -> None
     assert yard.all_are("done")()
 
 
+@pytest.mark.long
 def test_a_worker_that_is_told_to_end_twice_ends_as_after_once(yard: Yard) -> None:
     """A run that waits for a person waits on, and one in a tool comes to rest."""
     worker = yard.worker(tool_s=2.0)
@@ -391,6 +394,7 @@ def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -
     assert all(PASSWORD not in log.read_text() for log in yard.folder.glob("*.log"))
 
 
+@pytest.mark.long
 def test_a_run_that_waits_for_its_turn_is_not_stuck(yard: Yard) -> None:
     """Behind a limit, or for its delay, for an hour; but it is once no worker is left."""
     worker = yard.worker("--per-minute", "1")
@@ -460,6 +464,7 @@ def test_a_program_that_blocks_the_loop_keeps_its_lease(yard: Yard) -> None:
     assert yard.store.summary("blocks-1").recoveries == 0
 
 
+@pytest.mark.long
 def test_a_deleted_run_leaves_no_ticket(yard: Yard) -> None:
     yard.worker()
     yard.submit("charges 1", "charges 2")
@@ -470,6 +475,7 @@ def test_a_deleted_run_leaves_no_ticket(yard: Yard) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_task_of_celery_carries_a_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine in memory, the store a file; the task is what docs/workers.md shows."""
     celery = pytest.importorskip("celery")

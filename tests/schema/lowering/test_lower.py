@@ -952,7 +952,7 @@ def doubling(keyword: str) -> dict[str, Any]:
 
 
 TEXT = {"type": "string"}
-MANY = 30_000
+MANY = 12_000
 LARGE: dict[str, Callable[[], dict[str, Any]]] = {
     "all of": lambda: doubling("allOf"),
     "any of": lambda: doubling("anyOf"),

@@ -114,7 +114,7 @@ _AROUND_CALLS = ("MCP send", "server/", "tools/list", "initialize", "notificatio
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("driver", ["sync", "async"])
+@pytest.mark.parametrize("driver", [pytest.param("sync", marks=pytest.mark.long), "async"])
 def test_the_spans_of_a_run_with_everything_are_the_golden_ones(
     driver: str,
     tmp_path: Path,
