@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from ferrule.approval.question import Question
+from ferrule.approval.question import Question, QuestionKind
 from ferrule.approval.rulings import lossy_repairs
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.values.calls.secrets import masked_thought
@@ -33,31 +31,34 @@ def question_about(
 
     """
     call, tool = checked.call, checked.tool
-    args = checked.arguments.shown
+    args, secrets = checked.arguments.shown, checked.arguments.secrets
+    declared = tool.declaration["function"]
+    kind: QuestionKind = "confirm"
     note += origin_note(call)
-    question = Question(
-        "migration" if checked.misfit else "confirm",
-        note,
-        call.changed(args=args),
-        thought=masked_thought(thought, call, {call.name: tuple(checked.arguments.secrets)}),
-        raw=_raw_arguments(checked),
-        schema=tool.declaration["function"]["parameters"],
-        effect=tool.effect,
-        description=tool.declaration["function"].get("description") or "",
-        note=note,
-    )
+    fingerprint = server = original = ""
     if checked.misfit:
-        return replace(question, text=note + misfit_text(checked, began=False))
-    server, original = mcp_origin(tool)
-    note += getattr(tool.func, "note", "")
-    return replace(
-        question,
-        note=note,
-        text=note + confirmation_text(call.name, args, server, original),
-        fingerprint=tool_fingerprint(tool, args),
+        # It never expires, and no definition of the tool is shown: the call no longer fits it.
+        kind, expires_s = "migration", None
+        text = misfit_text(checked, began=False)
+    else:
+        server, original = mcp_origin(tool)
+        note += getattr(tool.func, "note", "")
+        text = confirmation_text(call.name, args, server, original)
+        fingerprint = tool_fingerprint(tool, args)
+    return Question(
+        kind,
+        note + text,
+        call.changed(args=args),
+        fingerprint=fingerprint,
+        thought=masked_thought(thought, call, {call.name: tuple(secrets)}),
+        raw=_raw_arguments(call, args, secrets),
         expires_s=expires_s,
         server=server,
         original=original,
+        schema=declared["parameters"],
+        effect=tool.effect,
+        description=declared.get("description") or "",
+        note=note,
     )
 
 
@@ -144,13 +145,14 @@ def mcp_origin(tool: Any) -> tuple[str, str]:
     return getattr(tool, "mcp_server", None) or "?", definition.name
 
 
-def _raw_arguments(checked: CheckedCall) -> dict[str, Any]:
+def _raw_arguments(
+    call: ToolCall, shown: Mapping[str, Any], secrets: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments as the model wrote them; secrets as they are shown, never in the clear."""
-    args, secrets = checked.arguments.shown, checked.arguments.secrets
     raw: dict[str, Any] = {}
-    for name, value in checked.call.args.items():
+    for name, value in call.args.items():
         if name in secrets:
-            raw[name] = args[name]
+            raw[name] = shown[name]
         else:
             # Code that calls a program may pass any value, not only JSON.
             raw[name] = jsonable(value)

@@ -51,7 +51,7 @@ def read_page_tools(declared: Iterable[Mapping[str, Any]], allowed: Sequence[str
     size = 0
     for entry in declared:
         name = entry.get("name")
-        if not isinstance(name, str) or not any(fnmatchcase(name, each) for each in allowed):
+        if not isinstance(name, str) or not any(fnmatchcase(name, glob) for glob in allowed):
             continue
         tools.append(_page_tool(name, entry))
         size += len(json_text(tools[-1].declaration))

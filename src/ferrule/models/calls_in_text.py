@@ -97,9 +97,10 @@ def with_calls(
 
 def note_structured_calls(lm: Any, response: Response, structured: MutableSet[str]) -> None:
     """Note that a model made a structured call, if this answer has one. For a replay, too."""
-    if all(call.is_rescued for call in response.tool_calls):
+    name = response.answered_by or _name_of(lm)
+    if name in structured or all(call.is_rescued for call in response.tool_calls):
         return
-    structured.add(response.answered_by or _name_of(lm))
+    structured.add(name)
 
 
 def _calls_of(request: Request, response: Response) -> tuple[tuple[ToolCall, ...], str]:

@@ -272,7 +272,7 @@ def _raise_if_denied(decision: Decision | None, shown_call: ToolCall) -> None:
 def _reader(tool: Tool) -> Callable[[Content], Any]:
     """Make a function that reads a result of the tool as the type that its function returns."""
     kind = type_of_result(tool)
-    if any(kind is each for each in _AS_SHOWN):
+    if any(kind is shown_kind for shown_kind in _AS_SHOWN):
         return lambda content: content
     if kind is None or kind is NoneType:
         return lambda _: None

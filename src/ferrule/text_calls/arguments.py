@@ -385,6 +385,6 @@ def kinds_of(schema: Any) -> set[str]:
         if is_list(branches):
             kinds = kinds.union(*map(kinds_of, branches))
     enum: Any = found.get("enum")
-    if not kinds and is_list(enum) and any(isinstance(each, str) for each in enum):
+    if not kinds and is_list(enum) and any(isinstance(choice, str) for choice in enum):
         return {"string"}
-    return {_TYPES.get(each, each) for each in kinds} - {""}
+    return {_TYPES.get(name, name) for name in kinds} - {""}

@@ -383,7 +383,7 @@ class _Loop:
         return [
             replace(
                 step,
-                results=tuple(shown_to_model(each, most, spill_over) for each in step.results),
+                results=tuple(shown_to_model(result, most, spill_over) for result in step.results),
             )
             for step in steps
         ]

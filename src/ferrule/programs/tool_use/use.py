@@ -159,7 +159,7 @@ class _Turn:
         self.host = host
         self.conditions = conditions
         self.thought = thought
-        self.policies = tuple(each for each in (conditions.policy, policy) if each is not None)
+        self.policies = tuple(rules for rules in (conditions.policy, policy) if rules is not None)
         self.results: list[ToolResult | None] = [None] * len(calls)
         self.recalled: Sequence[bool | None] = ()
         """For each call, what an earlier execution did (see `RecallCalls`); empty if unknown."""

@@ -93,9 +93,10 @@ async def _execute(run: RunState, options: _Options) -> None:
     outside = scope()
     if not options.is_silent:
         _check_deps(run, outside.call)
+    settings = current()
     if run.governing is None:
-        run.governing = Governing.of(current())
-    options = structs.replace(options, settings=run.governing.within(current()))
+        run.governing = Governing.of(settings)
+    options = structs.replace(options, settings=run.governing.within(settings))
     execution = Execution(outside.call, grace_s=options.settings.grace_s)
     is_leased = False
     try:

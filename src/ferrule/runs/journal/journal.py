@@ -175,13 +175,14 @@ class Journal:
             return
         waiting: set[str] = {Slot(slot).call for slot in done if Slot(slot).is_later}
         self.unread = {
-            slot: entry
-            for slot, entry in self.unread.items()
-            if not Slot(slot).is_below(done) and not _is_before_wait(Slot(slot), waiting)
+            slot: entry for slot, entry in self.unread.items() if not Slot(slot).is_below(done)
         }
-        for slot in [*self._begun]:
+        if not waiting:
+            return
+        for slot in [*self.unread, *self._begun]:
             if _is_before_wait(Slot(slot), waiting):
-                del self._begun[slot]
+                self.unread.pop(slot, None)
+                self._begun.pop(slot, None)
 
     def has(self, slot: str) -> bool:
         """Whether there is an untaken answer at a slot."""

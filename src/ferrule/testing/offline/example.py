@@ -177,7 +177,7 @@ def _kind(schema: Json) -> str:
     kind = schema.get("type")
     if isinstance(kind, list):
         kinds = cast("list[Any]", kind)
-        kind = next((each for each in kinds if each != "null"), "null")
+        kind = next((name for name in kinds if name != "null"), "null")
     if isinstance(kind, str):
         return kind
     if "properties" in schema or "required" in schema:
@@ -314,7 +314,7 @@ def _member(members: Any) -> str:
             inside = "".join(
                 _piece("LITERAL", each) for kind, each in members[1:] if str(kind) == "LITERAL"
             )
-            return next(each for each in "a0-_ .x" if each not in inside)
+            return next(character for character in "a0-_ .x" if character not in inside)
         case "RANGE":
             return chr(argument[0])
         case "CATEGORY":

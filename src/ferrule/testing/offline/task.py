@@ -79,7 +79,7 @@ _ONE_CALL = Usage(calls=1)
 
 def read_task(request: Request) -> Task:
     """Read the task from a request."""
-    tools = [_tool(mapping(each.get("function"))) for each in request.tools]
+    tools = [_tool(mapping(declared.get("function"))) for declared in request.tools]
     form, shape = request.form, request.shape
     return Task(
         tuple(tool for tool in tools if tool.name not in _BUILT_IN),

@@ -178,7 +178,8 @@ class SignatureType(_ModelMetaclass):
     @_property
     def signature(cls) -> str:
         """The names of the fields: `"question, k -> answer"`."""
-        return f"{', '.join(cls.plan.inputs)} -> {', '.join(cls.plan.outputs)}"
+        plan = compiled(cls)
+        return f"{', '.join(plan.inputs)} -> {', '.join(plan.outputs)}"
 
     @_property
     def defaults(cls) -> dict[str, Any]:
