@@ -318,6 +318,10 @@ class Toolbox:
     def __len__(self) -> int:
         return len(self.tools)
 
+    def when_listed(self, check: Callable[[Toolbox], None]) -> None:
+        """Call `check` with the toolbox, now or later: making a program starts no server."""
+        check(self)
+
     def cached_value(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, made once for `key`.
 

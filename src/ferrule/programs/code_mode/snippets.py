@@ -49,7 +49,7 @@ from ferrule.programs.code_mode.stubs import (
 from ferrule.programs.instructions import is_builtin
 from ferrule.programs.tool_use.use import check_call, use_tools
 from ferrule.tools.tool import Tool
-from ferrule.tools.toolbox import LiveToolbox, Toolbox
+from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.in_code import PlaceInCode, numbered_lines
 from ferrule.values.content.parts import Text
@@ -424,10 +424,7 @@ def check_tools_of_code(tools: Toolbox) -> None:
                 "tool for code. Give yours another: Tool(function, name=...)."
             )
 
-    if isinstance(tools, LiveToolbox):
-        tools.when_listed(check)  # making a program starts no server
-    else:
-        check(tools)
+    tools.when_listed(check)
 
 
 def _run_code_tool(functions: Iterable[CodeFunction]) -> Tool:

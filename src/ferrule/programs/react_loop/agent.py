@@ -1,8 +1,7 @@
 """The parts of an agent: its signature and tools, checked; the built-in tools; the extractor.
 
-MCP servers list their tools later than the agent is made, and list others at any time. So a check
-of the tools is made at once for tools that are known, and passed to `when_listed` for a toolbox
-with servers.
+MCP servers list their tools later than the agent is made, and list others at any time. So the tools
+are checked by functions that are passed to `Toolbox.when_listed`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ferrule.programs.code_mode.snippets import check_tools_of_code
 from ferrule.programs.instructions import extract_instructions
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool, names_in_process
-from ferrule.tools.toolbox import RESERVED, LiveToolbox, Toolbox
+from ferrule.tools.toolbox import RESERVED, Toolbox
 from ferrule.values.outcome import Trajectory
 from ferrule.values.signatures.fields import declare, history_input
 from ferrule.values.signatures.signature import as_signature
@@ -104,10 +103,7 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     def check(listed: Toolbox) -> None:
         check_names((*listed, *(listed.shelf or ())), intention=intention)
 
-    if isinstance(toolbox, LiveToolbox):
-        toolbox.when_listed(check)
-    else:
-        check(toolbox)
+    toolbox.when_listed(check)
     return toolbox
 
 
@@ -218,7 +214,6 @@ def check_bounded_tools(limits: Limits, react: Predict) -> None:
     names = set(limits.per_tool or ())
     if not names or tool_inputs(react.program_signature):
         return
-    toolbox = react.toolbox
 
     def check(listed: Toolbox) -> None:
         offered = [*listed, *(listed.shelf or ())]
@@ -230,10 +225,7 @@ def check_bounded_tools(limits: Limits, react: Predict) -> None:
                 f"no such tool. Its tools are: {', '.join(sorted(known)) or 'none'}."
             )
 
-    if isinstance(toolbox, LiveToolbox):
-        toolbox.when_listed(check)
-    else:
-        check(toolbox)
+    react.toolbox.when_listed(check)
 
 
 def check_code_mode(agent: Agent) -> None:
@@ -257,9 +249,6 @@ def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
     toolbox = react.toolbox
     declared_under([policy], toolbox.provider_tools)  # raises for one that it would ask about
     builtin = (*RESERVED, *[tool.name for tool in toolbox.provider_tools])
-    if not isinstance(toolbox, LiveToolbox):
-        check_rules(policy, (*toolbox, *(toolbox.shelf or ())), builtin=builtin)
-        return
     is_checked = False
 
     def check(listed: Toolbox) -> None:
