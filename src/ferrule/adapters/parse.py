@@ -103,7 +103,12 @@ def parse_outputs(
     missing: list[str] = []
     for name, check in spec.checks:
         is_calls = name == spec.calls
-        if name in raw and not is_calls and not (calls and raw[name] in _NOTHING):
+        is_given = name in raw and not is_calls
+        if calls and is_given and raw[name] in _NOTHING:
+            is_given = False
+        # An answer of which nothing could be read does not leave out an optional output on purpose.
+        says_something = bool(raw or calls) or (is_calls and bool(response.text))
+        if is_given:
             try:
                 value = check(raw[name], is_value=is_value)
             except ValueError as error:
@@ -117,12 +122,12 @@ def parse_outputs(
             problems.append((name, str(fault)))
         elif is_calls and calls is not None:
             values[name] = calls
-        elif name in spec.optional and (raw or calls or (is_calls and response.text)):
+        elif name in spec.optional and says_something:
             if name in spec.defaults:
                 values[name] = spec.defaults[name]
             else:
                 values[name] = signature.output_default(name)
-        elif calls:
+        elif calls:  # the model calls tools first, and answers when it has their results
             values[name] = None
         elif fault is None:
             missing.append(name)

@@ -114,12 +114,12 @@ def run_batch(
                 inputs = batch.inputs_of(index)
                 about = batch.about(index)
                 return batch.finished(index, call_program(program, (), inputs, batch.deps, about))
-            found = batch.open(index)
-            if batch.is_open(found):
-                batch.resume(index, found)
-                if batch.asks_anew(found):
-                    batch.resume(index, found)
-            return batch.finished(index, found.prediction)
+            item = batch.open(index)
+            if batch.is_open(item):
+                batch.resume(index, item)
+                if batch.asks_anew(item):
+                    batch.resume(index, item)
+            return batch.finished(index, item.prediction)
 
     # A pool of its own: batches run whole programs, whose tools need the shared pool.
     pool = ThreadPoolExecutor(
@@ -182,19 +182,10 @@ async def arun_batch(
                     about = batch.about(index)
                     result = await acall_program(program, (), inputs, batch.deps, about)
                     return batch.finished(index, result)
-                found = batch.open(index)
-                if batch.is_open(found):
-                    limit = asyncio.timeout(batch.timeout)
-                    try:
-                        async with limit:
-                            await found.aresume(deps=batch.deps)
-                            if batch.asks_anew(found):
-                                await found.aresume(deps=batch.deps)
-                    except TimeoutError:
-                        if limit.expired():
-                            raise batch.is_late(index) from None
-                        raise
-                return batch.finished(index, found.prediction)
+                item = batch.open(index)
+                if batch.is_open(item):
+                    await _resume_in_time(batch, index, item)
+                return batch.finished(index, item.prediction)
 
     tasks = [asyncio.create_task(run(index)) for index in range(len(batch.items))]
     carrier: asyncio.Task[None] | None = None
@@ -204,18 +195,34 @@ async def arun_batch(
         task.add_done_callback(batch.count)
     try:
         try:
-            found = await asyncio.gather(*tasks, return_exceptions=batch.keeps_errors)
+            results = await asyncio.gather(*tasks, return_exceptions=batch.keeps_errors)
         finally:
             if carrier is not None:
                 await _stop(carrier)
         if batch.error is not None:  # for example `Suspended`, which is not a result
             raise batch.error
-        return batch.results(found)
+        return batch.results(results)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         batch.end()
+
+
+async def _resume_in_time(batch: _Batch, index: int, item: Run[Any]) -> None:
+    """Execute the run of an item, on this event loop. Raises the error of one that is late."""
+    import asyncio
+
+    limit = asyncio.timeout(batch.timeout)
+    try:
+        async with limit:
+            await item.aresume(deps=batch.deps)
+            if batch.asks_anew(item):
+                await item.aresume(deps=batch.deps)
+    except TimeoutError:
+        if limit.expired():  # otherwise the error is the program's own
+            raise batch.is_late(index) from None
+        raise
 
 
 async def _carry(batch: _Batch, requests: ProviderRequests, items: list[asyncio.Task[Any]]) -> None:
