@@ -504,16 +504,7 @@ class _Turns(_WithTools):
             if self.by_finish:
                 finishes, calls = split_finish(calls)
             if not self.predict.auto_execute_tools:
-                answer = response.message()
-                if self.native:
-                    answer = replace(answer, tool_calls=calls)
-                outputs = {name: fields.get(name) for name in self.predict.signature.plan.outputs}
-                return self.predict.make_prediction(
-                    outputs,
-                    trajectory=self.trajectory,
-                    messages=request.messages.then(answer),
-                    calls=calls,
-                )
+                return self._unexecuted(request, fields, response, calls)
 
             thought = response.text or ""
             used: tuple[list[ToolResult], str] = yield from self._use(calls, thought)
@@ -555,6 +546,25 @@ class _Turns(_WithTools):
                 # message describes the change.
                 request = self.request(messages).continuing(request)
         raise MaxTurnsReachedError(self.max_turns, calls)
+
+    def _unexecuted(
+        self,
+        request: Request,
+        fields: Mapping[str, Any],
+        response: Response,
+        calls: tuple[ToolCall, ...],
+    ) -> Prediction:
+        """The prediction with calls that the caller executes."""
+        answer = response.message()
+        if self.native:
+            answer = replace(answer, tool_calls=calls)  # without those of `finish`
+        outputs = {name: fields.get(name) for name in self.predict.signature.plan.outputs}
+        return self.predict.make_prediction(
+            outputs,
+            trajectory=self.trajectory,
+            messages=request.messages.then(answer),
+            calls=calls,
+        )
 
     # -- messages to the run
 
