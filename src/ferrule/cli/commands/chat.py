@@ -28,7 +28,9 @@ from ferrule.cli.arguments import (
     question_input,
 )
 from ferrule.cli.commands.ask import failure_text, follow_stream
-from ferrule.cli.commands.tools import DEPS, LM_OF_PROGRAM  # noqa: TC001  typer reads annotations at run time
+
+# Typer reads annotations at run time.
+from ferrule.cli.commands.tools import DEPS, LM_OF_PROGRAM  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_at_terminal, user_name
 from ferrule.cli.screen import Screen, console_on, in_options, say

@@ -14,7 +14,9 @@ import typer
 
 from ferrule import settings
 from ferrule.cli.arguments import find_program, make_deps, model_setting
-from ferrule.cli.commands.tools import DEPS, LM_OF_PROGRAM  # noqa: TC001  typer reads annotations at run time
+
+# Typer reads annotations at run time.
+from ferrule.cli.commands.tools import DEPS, LM_OF_PROGRAM  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import user_name
 from ferrule.cli.screen import say
