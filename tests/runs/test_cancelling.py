@@ -26,7 +26,7 @@ from ferrule import (
 from ferrule.acts import CallTools
 from ferrule.errors import RunCancelledError, ToolStop
 from ferrule.runs.driver.execution import aexecute, execute
-from ferrule.runs.observers import Execution
+from ferrule.runs.life import Execution
 from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import CheckedCall
 from ferrule.values.outcome import Prediction

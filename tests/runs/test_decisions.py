@@ -48,7 +48,7 @@ from ferrule.runs import decisions as confirm
 from ferrule.runs.driver import approval as ask_person
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
-from ferrule.runs.observers import Execution
+from ferrule.runs.life import Execution
 from ferrule.runs.run import Run
 from ferrule.testing import ScriptedLM
 

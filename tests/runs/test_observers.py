@@ -22,8 +22,8 @@ from ferrule import (
     progress,
     tool,
 )
-from ferrule.runs.observers import without_traces
 from ferrule.testing import ScriptedLM
+from ferrule.values.tracebacks import without_traces
 
 
 def add(a: int, b: int) -> int:

@@ -32,7 +32,7 @@ from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
-from ferrule.runs.observers import Execution
+from ferrule.runs.life import Execution
 from ferrule.runs.run import Run
 from ferrule.testing import ScriptedLM
 from ferrule.tools.tool import Tool

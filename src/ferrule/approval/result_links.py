@@ -3,7 +3,7 @@
 A token says which call of which run it is for, and until when it holds, and is signed with the
 secret that the settings have. So nothing is stored for it, any process with the secret can check
 it, and it opens nothing but the result of its one call. It permits to deliver that result, so it
-stands in no journal, event or trace (`runs/observers.py` removes it from what the tool
+stands in no journal, event or trace (`runs/life.py` removes it from what the tool
 returns), and the server that takes it keeps it out of its log (`web/results.py`).
 """
 

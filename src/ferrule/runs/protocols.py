@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ferrule.acts import Flow
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision
-    from ferrule.runs.observers import Execution
+    from ferrule.runs.life import Execution
     from ferrule.runs.overview import Overview
     from ferrule.values.conversation.exchange import Request, Response
     from ferrule.values.outcome import Prediction

@@ -34,8 +34,8 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.recall import entries_with_calls, reads_untrusted
 from ferrule.runs.journal.spending import spending, spent
+from ferrule.runs.life import CallPlace, Execution, cancelled_around
 from ferrule.runs.limits import Budget, Limits
-from ferrule.runs.observers import CallPlace, Execution, OpenCall, cancelled_around
 from ferrule.runs.protocols import check_run_id
 from ferrule.settings import check_grace, check_limits
 from ferrule.values.content.type import Type
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ferrule.approval.provenance import Source
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.journal.cut import ForkedFrom
+    from ferrule.runs.observers import OpenCall
     from ferrule.runs.protocols import BatchRequests, Persistence, Program, RunStatus
     from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.message import Messages

@@ -26,7 +26,8 @@ from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.driver.execution import aexecute, execute
-from ferrule.runs.observers import EventLog, Execution, from_any_thread
+from ferrule.runs.life import Execution
+from ferrule.runs.observers import EventLog, from_any_thread
 from ferrule.values.content.type import TEXTS
 from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of, allows_none, without_none

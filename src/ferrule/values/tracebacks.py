@@ -7,6 +7,7 @@ environment, every error does.
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
@@ -117,3 +118,13 @@ def foreign_folders() -> tuple[str, ...]:
     # Each ends with a separator, so that `/lib/python3` is not the start of `/lib/python3x`.
     with_separator = [folder.rstrip(os.sep) + os.sep for folder in folders if folder]
     return (PACKAGE, *dict.fromkeys(with_separator))
+
+
+def without_traces(error: BaseException) -> None:
+    """Remove the tracebacks of an error and its causes.
+
+    Each traceback keeps all callers' frames and their objects alive.
+    """
+    # Not of an error that the caller is handling, in an `except` around the run.
+    for cause in with_causes(error, without=sys.exception()):
+        cause.__traceback__ = None

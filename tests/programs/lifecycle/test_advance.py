@@ -36,7 +36,7 @@ from ferrule.concurrency.offload import background_loop
 from ferrule.concurrency.pool import ThreadPool
 from ferrule.errors import RunTakenError, StoreError
 from ferrule.programs.lifecycle.advance import _interrupt, advance_in_thread
-from ferrule.runs.observers import Execution
+from ferrule.runs.life import Execution
 from ferrule.testing import ScriptedLM
 
 DONE = native_step("done", "finish", {"answer": "ok"})

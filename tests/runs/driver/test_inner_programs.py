@@ -14,7 +14,7 @@ from ferrule.errors import ReplayMismatchError, RunCancelledError
 from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
-from ferrule.runs.observers import Execution
+from ferrule.runs.life import Execution
 from ferrule.runs.run import Run
 from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Usage

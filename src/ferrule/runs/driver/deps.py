@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from ferrule.adapters.fields import calls_output
-from ferrule.runs.observers import SoFar
+from ferrule.runs.life import SoFar
 from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
 from ferrule.tools.toolbox import LiveToolbox
 from ferrule.values.calls.context import Context

@@ -48,8 +48,9 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.recall import entries_with_calls, said_event
 from ferrule.runs.journal.spending import spent_below
+from ferrule.runs.life import cancellable
 from ferrule.runs.limits import Budget
-from ferrule.runs.observers import OpenCall, cancellable, started
+from ferrule.runs.observers import OpenCall, started
 from ferrule.runs.resume import recall_calls
 from ferrule.runs.steering import untaken_messages
 from ferrule.settings import Scope, entered, lm_override_of, overriding, scope

@@ -22,13 +22,14 @@ from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.tool_call import end_open_call
 from ferrule.runs.governing import Governing
+from ferrule.runs.life import Execution
 from ferrule.runs.limits import Budget
-from ferrule.runs.observers import Execution, started
+from ferrule.runs.observers import started
 from ferrule.runs.resume import lost_answers
 from ferrule.settings import Scope, Settings, current, enter, leave, restore_scope, scope
 
 if TYPE_CHECKING:
-    from ferrule.runs.observers import CallPlace
+    from ferrule.runs.life import CallPlace
     from ferrule.runs.state import RunState
 
 _IN_A_GROUP = (

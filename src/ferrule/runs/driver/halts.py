@@ -21,7 +21,7 @@ from ferrule.concurrency.halting import (
     run_until_halted,
 )
 from ferrule.errors import RunCancelledError
-from ferrule.runs.observers import CallPlace, Execution, halts_of
+from ferrule.runs.life import CallPlace, Execution, halts_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

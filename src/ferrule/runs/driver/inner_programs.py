@@ -21,7 +21,7 @@ from ferrule.runs.limits import Budget
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from ferrule.runs.observers import CallPlace
+    from ferrule.runs.life import CallPlace
     from ferrule.runs.state import Frame
     from ferrule.values.slot import Slot
 

@@ -28,8 +28,8 @@ from ferrule.runs.driver.deps import with_context
 from ferrule.runs.driver.halts import await_effectless, run_effectless
 from ferrule.runs.driver.inner_programs import close_frame, hand_up, keep_caught, recount
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.life import cancellable
 from ferrule.runs.limits import Budget
-from ferrule.runs.observers import cancellable
 from ferrule.runs.state import snapshot
 from ferrule.settings import Scope
 from ferrule.values.slot import Slot

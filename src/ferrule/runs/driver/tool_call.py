@@ -38,7 +38,8 @@ from ferrule.runs.driver.outside import ask_outside, delivered, hide_token, wait
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.recall import reads_untrusted
-from ferrule.runs.observers import CallPlace, OpenCall, without_traces
+from ferrule.runs.life import CallPlace
+from ferrule.runs.observers import OpenCall
 from ferrule.runs.protocols import UnheardError
 from ferrule.runs.state import saying
 from ferrule.settings import Scope, run_in, scope
@@ -47,6 +48,7 @@ from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.calls.context import key_of
 from ferrule.values.calls.later import Later
 from ferrule.values.slot import Slot
+from ferrule.values.tracebacks import without_traces
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.runs.journal.entry import Entry
-    from ferrule.runs.observers import Execution
+    from ferrule.runs.life import Execution
     from ferrule.runs.outline import Outline
     from ferrule.runs.protocols import Lease, Order, Store
     from ferrule.runs.state import RunState
