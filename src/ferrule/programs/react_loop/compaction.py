@@ -54,14 +54,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ferrule.programs")
 _TRUNCATIONS = 3
-_HUGE = 2_000
+_LONG_OBSERVATION_CHARS = 2_000
 """Characters above which an observation is shortened when the context overflows."""
-_WORTH = 0.05
+_LEAST_SHARE = 0.05
 """The smallest share of a request worth leaving out.
 
 After each compaction, the provider's prompt cache starts empty.
 """
-_NAME = "summarize_conversation"
+_SUMMARY = "summarize_conversation"
+"""The name of the call that writes a summary of older steps."""
 _NO_WINDOW = (
     "The context window of %s is unknown, and `compact=` is a share of it.%s The agent compacts "
     "only after a request that was too long. Give `compact=` a number of tokens, or the "
@@ -105,13 +106,13 @@ def truncate(loop: Loop, rounds: int) -> bool:
     longest = 0
     for step in loop.as_shown(loop.shown):
         longest = max([longest, *[len(result.text) for result in step.results]])
-    if rounds == 1 and longest > _HUGE:
+    if rounds == 1 and longest > _LONG_OBSERVATION_CHARS:
         show(loop, loop.shown, shortened=len(loop.shown), limit=longest // 4)
         return True
     shorter = _without_oldest(loop, 1)
-    changed = len(shorter) != len(loop.shown) or shorter != loop.shown
+    is_shorter = shorter != loop.shown
     show(loop, shorter)
-    return changed
+    return is_shorter
 
 
 def _without_oldest(loop: Loop, count: int) -> list[Step]:
@@ -285,7 +286,7 @@ class Compaction:
                     self._size(),
                 )
             # A plan looks at all steps, so do not make one at every step.
-            self._least = self._size() * (1 + _WORTH)
+            self._least = self._size() * (1 + _LEAST_SHARE)
         return plan
 
     def _plan(self) -> dict[str, Any] | None:
@@ -314,7 +315,7 @@ class Compaction:
             keep=policy.keep,
             shortens=policy.strategy == "shorten",
         )
-        if cut is None or cut.saved * scale < _WORTH * before:
+        if cut is None or cut.saved * scale < _LEAST_SHARE * before:
             return None
         of_history = [sum(map(len, groups[:count])) for count in (cut.dropped, cut.shortened)]
         of_steps = [max(count - len(groups), 0) for count in (cut.dropped, cut.shortened)]
@@ -385,7 +386,9 @@ class Compaction:
             # By name, or in a replay whose program has no `compact=` any more.
             program = _summarizer()
         tool = _summary_tool(program, self._transcript(entries, steps), self._loop.asker.lm)
-        call = CheckedCall(ToolCall(name=_NAME, args={}), tool, tool.prepare({}), self._loop.host)
+        call = CheckedCall(
+            ToolCall(name=_SUMMARY, args={}), tool, tool.prepare({}), self._loop.host
+        )
         [result] = cast("list[ToolResult]", (yield CallTools((call,))))
         text = content_text(result.content).strip()
         if result.is_error or not text:
@@ -428,7 +431,7 @@ def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
         users = program.tool_users()
     if users and users[0].lm is None and "lm" not in fields:
         inputs["lm"] = lm  # a program without a model uses the agent's
-    return Tool(_Summarize(program, inputs), _NAME, "Summarize what is left out.", effect="read")
+    return Tool(_Summarize(program, inputs), _SUMMARY, "Summarize what is left out.", effect="read")
 
 
 class _Summarize(AgentTool):
