@@ -27,6 +27,7 @@ from ferrule.errors import (
     SignatureError,
     ToolDefinitionError,
     ToolLoadError,
+    nearest,
     shown,
 )
 from ferrule.execute_calls import discard
@@ -389,7 +390,7 @@ def make_deps(place: str | None) -> Any:
         return None
     value = find_attribute(place, "deps")
     if value is None:
-        raise ConfigurationError(f"`--deps {place}`: there is no such name, or it is None.")
+        raise ConfigurationError(f"`--deps {place}` is None.")
     if not callable(value):
         return value
     try:
@@ -411,7 +412,7 @@ def make_deps(place: str | None) -> Any:
 
 
 def find_attribute(place: str, what: str) -> Any:
-    """What is at `module:attribute` or `file.py:attribute`; None if there is no such name."""
+    """What is at `module:attribute` or `file.py:attribute`."""
     where, _, name = place.rpartition(":")
     if not where or not name:
         raise ConfigurationError(
@@ -421,7 +422,14 @@ def find_attribute(place: str, what: str) -> Any:
         module = _module_of_file(where, may_be_loaded=what == "deps")
     else:
         module = _import(where, where)
-    return getattr(module, name, None)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        near = nearest(name, [known for known in dir(module) if not known.startswith("_")])
+        remedy = ""
+        if near is not None:
+            remedy = f" Did you mean `{near}`?"
+        raise ConfigurationError(f"`{where}` has no {what} `{name}`.{remedy}") from None
 
 
 def _module_of_file(file: str, *, may_be_loaded: bool) -> ModuleType:

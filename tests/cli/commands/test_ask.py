@@ -528,7 +528,7 @@ def test_a_kept_run_is_continued_with_the_deps_of_the_command_line(shop, capsys)
     ("deps", "says"),
     [
         (None, "no `deps` were passed. Add `--deps module:factory`.\n"),
-        ("shop:absent", "there is no such name"),
+        ("shop:absent", "`shop` has no deps `absent`"),
         ("shop", "Name the deps as module"),
     ],
 )

@@ -422,7 +422,7 @@ def test_a_decision_on_a_question_that_the_run_no_longer_asks_is_refused(
     other = [{"name": "pay", "args": {"euros": 5000, "to": "eve"}}]
     with closing(SQLiteStore()) as store, ferrule.context(lm=ScriptedLM([other])):
         ferrule.Run.load(store, "r", agent()).resume()
-    assert "No question" in said(capsys, "approve", "r", *run_of_other_call, code=1)
+    assert "There is no question" in said(capsys, "approve", "r", *run_of_other_call, code=1)
     assert "  waiting  Confirm" in said(capsys, "runs")
 
 
@@ -523,12 +523,12 @@ def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(
             "There is no file 'other.db'",
             id="no file",
         ),
-        pytest.param(("show", "x"), 1, "No run of the id 'x'; there are: r2, r1", id="no run"),
-        pytest.param(("cancel", ""), 1, "No run of the id ''", id="no name of a run"),
+        pytest.param(("show", "x"), 1, "There is no run 'x'; there are: r2, r1", id="no run"),
+        pytest.param(("cancel", ""), 1, "There is no run ''", id="no name of a run"),
         pytest.param(
             ("approve", "r1", "--question", ""),
             1,
-            "No question of the id ''",
+            "There is no question ''",
             id="no name of a question",
         ),
         pytest.param(
@@ -537,7 +537,7 @@ def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(
             "running, waiting, done, failed, cancelled; found 'bogus'",
             id="no status",
         ),
-        pytest.param(("show", "r"), 1, "Several runs of the id 'r'", id="two runs"),
+        pytest.param(("show", "r"), 1, "The id of several runs begins with 'r'", id="two runs"),
         pytest.param(
             ("approve", "r1", "--edit", "euros"),
             1,
@@ -555,6 +555,12 @@ def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(
             2,
             "is not a program: found 7",
             id="no program",
+        ),
+        pytest.param(
+            ("resume", "r1", "--program", "billing:no_progam"),
+            2,
+            "`billing` has no program `no_progam`. Did you mean `no_program`?",
+            id="a misspelled program",
         ),
         pytest.param(
             ("resume", "r1", "--program", "absent.py:agent"),
@@ -628,7 +634,7 @@ def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, cap
         )
     listed = said(capsys, "runs", code=0)
     assert listed.count("euros") == 2, "the questions of the others"
-    assert "Several runs of the id 'goo'" in said(capsys, "approve", "goo", code=1)
+    assert "The id of several runs begins with 'goo'" in said(capsys, "approve", "goo", code=1)
     assert "approved" in said(capsys, "approve", "good")
     assert "euros" in said(capsys, "show", "good")
 
@@ -723,8 +729,8 @@ def test_resume_takes_deps_from_a_function_a_class_or_a_value(
     [
         (None, "--deps module:factory"),
         ("shop:wrong", "of the type `str`"),
-        ("shop:absent", "there is no such name, or it is None"),
-        ("shop:empty", "there is no such name, or it is None"),
+        ("shop:absent", "`shop` has no deps `absent`"),
+        ("shop:empty", "`--deps shop:empty` is None"),
         ("shop:needs", "is called without arguments"),
         ("shop:fails", "`--deps shop:fails` raised OSError: no database"),
         ("shop:later", "is async"),
@@ -950,7 +956,7 @@ def test_json_keeps_every_character_of_an_id_and_an_argument(here: Path, capsys:
 
 def test_an_error_lists_the_ids_that_begin_so_and_not_thousands(here: Path, capsys: Any) -> None:
     waiting("a1", "a2", *(f"b{number}" for number in range(25)))
-    assert said(capsys, "show", "a", code=1) == "Several runs of the id 'a'; there are: a2, a1.\n"
+    assert said(capsys, "show", "a", code=1) == "The id of several runs begins with 'a': a2, a1.\n"
     missing = said(capsys, "show", "nope", code=1)
     assert missing.count(",") == 19
     assert missing.endswith(" and 7 more.\n")

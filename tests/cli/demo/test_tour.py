@@ -142,7 +142,7 @@ def test_a_failed_run_fails_the_demo(capsys, monkeypatch) -> None:
     ("question", "answer", "sentence"),
     [
         (tour.QUESTIONS[-1], Response(refusal="no tool fits"), "No tool fits, and the model says"),
-        (tour.QUESTIONS[0], Response(refusal="no"), "A tool fits, but the model declined: no"),
+        (tour.QUESTIONS[0], Response(refusal="no"), "A tool fits. The model declined: no"),
         (tour.QUESTIONS[0], UnavailableError("it ended"), "The run failed: it ended"),
     ],
 )

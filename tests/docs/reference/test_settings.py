@@ -27,7 +27,10 @@ NOT_PARAMETERS = {"confidence", "extra", "prompt_cache"}
 def rows(heading: str) -> dict[str, str]:
     """The first cells of a section's table, and their second ones."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", section, re.MULTILINE))
+    cells = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", section, re.MULTILINE)
+    names = [name for name, _ in cells]
+    assert sorted(names) == sorted(set(names)), "an option is listed twice"
+    return dict(cells)
 
 
 def written(value: object) -> str:

@@ -601,6 +601,21 @@ def test_a_parameter_that_no_model_can_write_is_refused_with_the_way_that_it_tak
         _ = one(sqlite3.Connection).parameters
 
 
+def test_arguments_by_position_only_are_refused_as_no_model_can_give_them():
+    def add(first: int, *others: int) -> int:
+        return first + sum(others)
+
+    with pytest.raises(ToolDefinitionError, match=r"`\*others` would always be empty"):
+        Tool(add)
+
+
+def test_a_wrapper_of_any_arguments_passes_on_those_that_come_by_name():
+    def wrapper(*args: Any, **kwargs: Any) -> str:
+        return f"{args} {kwargs}"
+
+    assert Tool(wrapper)(city="Rome") == "() {'city': 'Rome'}"
+
+
 def test_a_field_that_a_dataclass_computes_is_not_offered():
     """It was offered, and required in strict modes, and every call with it was refused."""
 

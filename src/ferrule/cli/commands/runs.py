@@ -541,17 +541,19 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
         matching = [key for key in candidates if prefix and key.startswith(prefix)]
     if len(matching) == 1:
         return candidates[matching[0]]
-    if matching:
-        what = f"Several {noun}s"
+    if matching and prefix is None:
+        what = f"Several {noun}s wait: name one"
+    elif matching:
+        what = f"The id of several {noun}s begins with {prefix!r}"
+    elif not candidates:
+        raise StoreError(f"There is no {noun}.")
     else:
-        what = f"No {noun}"
-    if prefix is not None:
-        what += f" of the id {prefix!r}"
+        what = f"There is no {noun} {prefix!r}; there are"
     listed = matching or list(candidates)
-    ids = ", ".join(map(_shown_id, listed[:_MOST_LISTED])) or "none"
+    ids = ", ".join(map(_shown_id, listed[:_MOST_LISTED]))
     if len(listed) > _MOST_LISTED:
         ids += f" and {len(listed) - _MOST_LISTED} more"
-    raise StoreError(f"{what}; there are: {ids}.")
+    raise StoreError(f"{what}: {ids}.")
 
 
 def _decide(

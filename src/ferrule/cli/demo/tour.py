@@ -165,7 +165,7 @@ def _ending(question: _Question, run: Run, *, has_failed: bool) -> str:
     if has_failed:
         return f"The run failed: {run.error}"
     if question.tools:
-        return f"A tool fits, but {run.error}"
+        return f"A tool fits. {run.error}"
     return "No tool fits, and the model says so: it makes up no answer."
 
 

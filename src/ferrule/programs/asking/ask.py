@@ -217,12 +217,12 @@ def _parse(
     adapter: Adapter, response: Response, *, signature: type[Signature], read: ReadAnswer | None
 ) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
-        raise RefusalError(f"the model declined: {response.refusal}")
+        raise RefusalError(f"The model declined: {response.refusal}")
     is_filtered = response.finish_reason == "content_filter"
     if is_filtered and not response.tool_calls and not response.others:
         # A part of the answer would pass as the whole.
         raise RefusalError(
-            f"the provider's content filter cut the answer off: {shown(response.text)}"
+            f"The provider's content filter cut the answer off: {shown(response.text)}"
         )
     if read is None:
         return adapter.read(signature, response)

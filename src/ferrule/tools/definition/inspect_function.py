@@ -127,6 +127,16 @@ def inspect_function(
             context_at = position
     parameters = [parameter for parameter in parameters if parameter.name != context]
     offered, extra = _offered_parameters(parameters, hints)
+    # A wrapper takes `*args` beside `**kwargs`, and passes on what comes by name. Alone, `*values`
+    # would stay empty in each call, and nothing would say so.
+    if readable and extra is None:
+        for parameter in parameters:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                raise ToolDefinitionError(
+                    f"`{name}` cannot become a tool: a model gives arguments by name, so "
+                    f"`*{parameter.name}` would always be empty. Take a list: "
+                    f"`{parameter.name}: list[...]`."
+                )
     order = tuple(parameter.name for parameter in parameters if parameter.kind in _BY_POSITION)
     # `singledispatch` needs its first argument by position.
     dispatched = ()
