@@ -64,6 +64,9 @@ API = {
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FOLDED = '<details class="before" markdown="1" data-search-exclude><summary>The code before this block</summary>'
+_NOT_SEARCHED = ("decisions", "examples")
+"""Folders whose pages a search does not find: a reader who looks for a task would get them before the page on it."""
+_UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOADED = re.compile(
     r"""<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//([^"'\s>]+)""",
@@ -265,6 +268,15 @@ def with_code_before(text: str) -> str:
     return _BLOCK.sub(fold, text)
 
 
+def with_folded_proofs(text: str) -> str:
+    """A page whose last section, the tests behind its promises, is folded: no reader looks for it, and a search would find it first."""
+    page, heading, proofs = text.partition("\n## Shown by\n")
+    if not heading:
+        return text
+    folded = f'<details markdown="1" data-search-exclude><summary>Shown by</summary>\n{proofs}\n</details>\n'
+    return f"{page}\n{folded}"
+
+
 def _free_names(code: str) -> set[str]:
     """The names that a block reads and does not bind before."""
     free: set[str] = set()
@@ -381,7 +393,10 @@ def build() -> None:
     shutil.rmtree(site, ignore_errors=True)
     _write_llms_txt(site)  # from the pages before their blocks get the code that they need
     for page in (STAGE / "docs").rglob("*.md"):
-        _write(page, with_code_before(page.read_text(encoding="utf-8")))
+        text = with_folded_proofs(with_code_before(page.read_text(encoding="utf-8")))
+        if page.relative_to(STAGE / "docs").parts[0] in _NOT_SEARCHED:
+            text = f"{_UNSEARCHED}{text}"
+        _write(page, text)
     done = subprocess.run(
         [_zensical(), "build", "--strict", "--clean"],
         cwd=STAGE,

@@ -498,7 +498,7 @@ class ConfirmationRequired(FerruleError):
     """A person must decide on `question`.
 
     `tool_call` has the arguments that will run; `run` is the waiting run, None for a direct call.
-    The message is the question, and what to do.
+    The message is the question, and what to do: the `ways` in which it can be answered.
     """
 
     @checks_keywords
@@ -510,6 +510,7 @@ class ConfirmationRequired(FerruleError):
         tool_call: Any = None,
         run: Any = None,
         context: Mapping[str, Any] | None = None,
+        ways: str = "`run.answer(question.approve())`, or with `.deny()` or `.reply(text)`",
     ) -> None:
         self.question = question
         self.confirmation_id = confirmation_id
@@ -519,10 +520,10 @@ class ConfirmationRequired(FerruleError):
         message = question
         if run is not None:
             message = (
-                f"{question}\nThe run {run.id} waits for a person. Decide with "
-                "`error.run.answer(error.run.pending[0].approve())`, or `.deny()` or "
-                "`.reply(text)`, then `error.run.resume()`. `program.start(...)` returns such a "
-                "run instead of raising: docs/how-to/tools/approval.md."
+                f"{question}\nThe run {run.id} waits. Let `run = error.run` and "
+                f"`question = run.pending[0]`; answer with {ways}, and go on with `run.resume()`. "
+                "`program.start(...)` returns such a run instead of raising: "
+                "docs/how-to/tools/approval.md."
             )
         super().__init__(message)
 

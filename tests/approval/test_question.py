@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -421,3 +422,28 @@ def test_a_server_gets_no_grant_for_a_folder_that_only_it_knows() -> None:
 
     assert asked("src/a.py").grant_for_folder() is None
     assert asked("/srv/a.py").grant_for_folder() == Grant(args={"path": under("/srv")})
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        ("confirm", lambda question: question.approve()),
+        ("unknown", lambda question: question.approve()),
+        ("clarify", lambda question: question.reply("text")),
+        ("input", lambda question: question.fill({})),
+        ("migration", lambda question: question.edit({"path": "b"})),
+    ],
+)
+def test_the_first_way_to_answer_is_one_that_the_question_takes(kind: Any, call: Any) -> None:
+    asked = replace(ASKED, kind=kind, form={"type": "object", "properties": {}})
+    assert isinstance(call(asked), Decision)
+    written = re.search(r"question\.(\w+)\(", asked.ways)
+    assert written is not None
+    assert written[1] in call.__code__.co_names
+
+
+def test_a_question_for_a_result_is_answered_with_a_delivery() -> None:
+    asked = replace(ASKED, kind="result", key="build-7")
+    with pytest.raises(DecisionError):
+        asked.approve()
+    assert asked.ways.startswith("`run.deliver('build-7', value)`")

@@ -143,6 +143,14 @@ def test_a_block_that_needs_earlier_ones_gets_them_folded_and_runs_alone(site) -
         exec(piece, {})
 
 
+def test_the_tests_behind_a_page_are_folded_at_its_end(site) -> None:
+    text = site.with_folded_proofs("# A page\n\nWords.\n\n## Shown by\n\n- a test\n")
+    assert text.startswith("# A page\n\nWords.\n\n<details")
+    assert "data-search-exclude" in text
+    assert text.endswith("- a test\n\n</details>\n")
+    assert site.with_folded_proofs(PROGRAM) == PROGRAM
+
+
 @pytest.mark.parametrize("page", ["how-to/agents/multi-turn.md"])
 def test_each_block_of_a_page_runs_when_it_is_copied_alone(
     site, page: str, tmp_path: Path, capsys

@@ -167,7 +167,7 @@ def test_what_was_asked_is_shown_shortened():
 def test_completion_is_asserted():
     lm = ScriptedLM(["one", "two"])
     lm("x")
-    with pytest.raises(ScriptError, match=r"asked 1 times and has 2 answers; the next was .*two"):
+    with pytest.raises(ScriptError, match=r"asked 1 time and has 2 answers; the next was .*two"):
         lm.assert_done()
     lm("x")
     lm.assert_done()
@@ -316,3 +316,12 @@ def test_outputs_need_a_program_that_asks_for_them():
         match=r"cannot write \['anwser'\]: the outputs of this request are answer",
     ):
         Predict("question -> answer")(question="?", lm=ScriptedLM([{"outputs": {"anwser": "x"}}]))
+
+
+def test_outputs_of_a_program_that_ends_with_a_call_are_told_to_be_one():
+    """Scripts for `Predict` and for an agent differ, and a reader confuses them."""
+    with pytest.raises(
+        ConfigurationError,
+        match=r"ends with a call. Write \{'name': 'finish', 'args': \{'answer': 'x'\}\}",
+    ):
+        ReAct("question -> answer", [])(question="?", lm=ScriptedLM([{"outputs": {"answer": "x"}}]))

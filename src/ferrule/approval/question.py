@@ -156,6 +156,21 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
         return digest_of(content, 20)
 
     @property
+    def ways(self) -> str:
+        """How code answers it, for the error of a plain call."""
+        match self.kind:
+            case "clarify":
+                return "`run.answer(question.reply(text))`, or with `.deny()`"
+            case "input":
+                return "`run.answer(question.fill({...}))`, or with `.deny()`"
+            case "migration":
+                return "`run.answer(question.edit({...}))`, or with `.reply(text)` or `.deny()`"
+            case "result":
+                return f"`run.deliver({self.key!r}, value)`, or with `run.answer(question.deny())`"
+            case _:
+                return "`run.answer(question.approve())`, or with `.deny()` or `.reply(text)`"
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The arguments that are shown as stars, because their Python type is secret.
 

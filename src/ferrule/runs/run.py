@@ -208,6 +208,7 @@ class Run(Displayed, RunState, Typed[S]):
             tool_call=first.call,
             run=self,
             context={"trajectory": Trajectory(self.steps), "input_args": inputs},
+            ways=first.ways,
         )
 
     def answer(self, decision: Decision) -> None:

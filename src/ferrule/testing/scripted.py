@@ -141,8 +141,8 @@ class ScriptedLM(LocalLM):
         if asked < len(self._script):
             left = self._script[asked]
             raise ScriptError(
-                f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; "
-                f"the next was {shown(left)}."
+                f"`ScriptedLM` was asked {_counted(asked, 'time')} and has "
+                f"{_counted(len(self._script), 'answer')}; the next was {shown(left)}."
             )
 
     def __enter__(self) -> Self:
@@ -275,6 +275,11 @@ def _write(response: Response, outputs: Mapping[str, Any], request: Request) -> 
         )
     known = form.schema.get("properties", {})
     unknown = [name for name in outputs if name not in known]
+    if unknown and any(tool["function"]["name"] == "finish" for tool in request.tools):
+        raise ConfigurationError(
+            f"`ScriptedLM` cannot write {shown(unknown)} as text: this program ends with a call. "
+            f"Write {{'name': 'finish', 'args': {shown(dict(outputs))}}}."
+        )
     if unknown:
         raise ConfigurationError(
             f"`ScriptedLM` cannot write {shown(unknown)}: "
@@ -305,4 +310,13 @@ def _too_much(asked: int, held: int, request: Request) -> str:
     if request.messages:
         last = request.messages[-1]
         question = f"The last message was {last.role}: {shown(last.text)}"
-    return f"`ScriptedLM` has {held} answers and was asked {asked} times. {question}."
+    return (
+        f"`ScriptedLM` has {_counted(held, 'answer')} and was asked {_counted(asked, 'time')}. "
+        f"{question}."
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"

@@ -295,6 +295,7 @@ def _undecided(run: Run, question: Question, confirmations: int, most: int) -> C
         tool_call=question.call,
         run=run,
         context={"confirmations": confirmations, "max_confirmations": most},
+        ways=question.ways,
     )
 
 
