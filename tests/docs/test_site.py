@@ -13,6 +13,7 @@ from inspect import ismodule
 from pathlib import Path
 
 import pytest
+from docstring_parser import google
 
 import ferrule
 
@@ -22,6 +23,61 @@ PAGES = sorted(
     for page in (ROOT / "docs").rglob("*.md")
     if page.parent.name != "decisions"
 )
+
+
+def options_of(site, home: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The parameters of a function, and the keys of the `TypedDict` that its `**options` unpack."""
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    names = {argument.arg for argument in every}
+    names |= {star.arg for star in (arguments.vararg, arguments.kwarg) if star}
+    match arguments.kwarg and arguments.kwarg.annotation:
+        case ast.Subscript(value=ast.Name(id="Unpack"), slice=ast.Name(id=kind)):
+            names |= keys_of(site, home, kind)
+        case _:
+            pass
+    return names
+
+
+def keys_of(site, home: str, kind: str) -> set[str]:
+    """The keys of a `TypedDict` that a module defines or imports, with those of its bases."""
+    for node in ast.walk(site._tree(home)):
+        match node:
+            case ast.ImportFrom(module=str(module)) if kind in {name.name for name in node.names}:
+                return keys_of(site, module, kind)
+            case ast.ClassDef(name=name) if name == kind:
+                keys = {
+                    line.target.id
+                    for line in node.body
+                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+                }
+                for base in node.bases:
+                    if isinstance(base, ast.Name) and base.id != "TypedDict":
+                        keys |= keys_of(site, home, base.id)
+                return keys
+            case _:
+                pass
+    raise LookupError(f"{home} has no {kind}")
+
+
+def test_a_docstring_describes_only_parameters_that_exist(site) -> None:
+    """The reference shows them. Zensical would warn, but it does not know unpacked options."""
+    unknown = []
+    for name, home in site.public_names().items():
+        if "compat" in home:
+            continue
+        node = site._defined(home, name.rpartition(".")[2])
+        functions = [node] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
+        described = ast.get_docstring(node) if isinstance(node, site._DEFINITIONS) else None
+        if isinstance(node, ast.ClassDef):
+            functions = [inner for inner in node.body if site._name_of(inner) == "__init__"]
+        if not described or not functions:
+            continue
+        known = set().union(*(options_of(site, home, function) for function in functions))
+        for parameter in google.parse(described).params:
+            if parameter.args[0] == "param" and parameter.arg_name.lstrip("*") not in known:
+                unknown.append(f"{name}: {parameter.arg_name}")
+    assert unknown == []
 
 
 @pytest.fixture(scope="module")
