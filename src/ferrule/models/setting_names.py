@@ -179,6 +179,8 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
             remedy = ""
             if name in {"limits", "policy"}:
                 remedy = f": set it with `context({name}=...)`"
+            elif name == "max_iters":
+                remedy = ": `max_turns` bounds a `Predict` with tools"
             raise ConfigurationError(
                 f"`{name}` is not a setting of a model, "
                 f"and this program has no such option{remedy}."

@@ -567,7 +567,7 @@ def test_an_observation_keeps_the_tools_own_value():
     [
         (lambda: Predict("q -> a", max_turn=3), "Did you mean `max_turns`?"),
         (lambda: agent(max_iter=3), "Did you mean `max_iters`?"),
-        (lambda: Predict("q -> a", max_iters=3), "this program has no such option"),
+        (lambda: Predict("q -> a", max_iters=3), "no such option: `max_turns` bounds"),
         (lambda: Predict("q -> a", parallel=False), "this program has no such option"),
         (
             lambda: Predict("q -> a", limits=Limits(steps=3)),

@@ -64,7 +64,8 @@ _REMEDIES = {
     "SQLITE_BUSY": "Another process is writing to it: try again, and end a process that does not "
     "finish.",
     "SQLITE_LOCKED": "Another connection is writing to it: try again.",
-    "SQLITE_CANTOPEN": "Check that its folder exists and that this process may write there.",
+    "SQLITE_CANTOPEN": "Check that its folder exists and that this process may write there. With "
+    "`read_only=True`, the file must exist, too.",
     "SQLITE_READONLY": "Let this process write to the file, to those beside it (`-wal`, `-shm`), "
     "and to its folder.",
     "SQLITE_PERM": "Let this process read and write the file.",
