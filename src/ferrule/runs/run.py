@@ -38,8 +38,14 @@ from ferrule.runs.decisions import (
 from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
-from ferrule.runs.fork import begin_fork
-from ferrule.runs.journal.cut import place_of_cut
+from ferrule.runs.journal.cut import (
+    ForkedFrom,
+    begun_calls,
+    first_entries,
+    messages_in,
+    place_of_cut,
+    with_own_ids,
+)
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.recall import recalled_events
@@ -56,6 +62,7 @@ from ferrule.runs.store.document import (
     read_inputs,
     restore,
 )
+from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.runs.store.listing import decisions_of, head_of
 from ferrule.runs.store.stored_run import StoredRun, submit_run
 from ferrule.settings import Scope, check_grace, entered, scope, with_settings_of_call
@@ -395,7 +402,7 @@ class Run(Displayed, RunState, Typed[S]):
         )
         if inputs or program is not None:
             _check_inputs(forked)
-        begin_fork(forked, self, end)
+        _begin_fork(forked, self, end)
         if forked.program.is_flow:
             forked.replay_lock = RLock()  # it has steps and messages to read
         for message in messages:
@@ -810,6 +817,27 @@ def _check_inputs(run: Run[Any]) -> None:
         check_inputs(program, run.args, run.inputs)
     except ReplayMismatchError as error:
         raise InputError(f"The inputs of the fork do not fit: {error.found}.") from None
+
+
+def _begin_fork(fork: RunState, original: RunState, end: int) -> None:
+    """Give a new run the first entries of another one, and what governs it."""
+    entries = original.journal.entries
+    at = ""
+    if end < len(entries):
+        at = entries[end].slot
+    own = with_own_ids(first_entries(entries, end), fork.question_id)
+    fork.journal.entries.extend(own)
+    began = {slot: original.starter_of(slot) for slot in begun_calls(own)}
+    fork.forked_from = ForkedFrom(original.id, at, len(own), began)
+    if original.governing is not None:
+        fork.governing = original.governing.copied()
+    fork.extra_tools = original.extra_tools
+    fork.changed = original.changed
+    if fork.program is not original.program:
+        changes = differences(program_fingerprint(original.program), fork.program)
+        fork.changed = {**original.changed, **changes}
+    fork.decisions = [entry.value for entry in own if entry.kind == "decision"]
+    fork.said = fork.heard = messages_in(own)
 
 
 def _is_same_error(stored: BaseException | None, replayed: BaseException | None) -> bool:
