@@ -240,8 +240,9 @@ class Frame(Struct):
             path,
             place,
             tell,
-            Budget(outer=self.budget),
+            Budget(outer=self.budget),  # counts what the program spends, for the call's result
             self.deps,
+            # A program that began before replays first, whatever its caller does.
             live=not self.run.journal.has_begun(slot),
             outer=self,
             lm_override=self.lm_override,
@@ -446,6 +447,8 @@ class RunState:
             if self.status == "done":
                 raise RunError(f"The run {self.id} is done; start another one.")
             self.executing = execution
+        # A run that was interrupted since its last pause has nothing pending, but the decisions on
+        # what it asked then still count.
         self.asked = self.pending or self.asked
         self.status, self.error, self.trace = "running", None, None
         self.pending, self.steps = (), []
@@ -640,7 +643,8 @@ class RunState:
         """
         if self.status != "failed" or isinstance(self.error, (LMError, LimitReachedError)):
             return False
-        self.asks_anew = 0 < self.journal.recorded == len(self.journal)
+        recorded = self.journal.recorded
+        self.asks_anew = recorded > 0 and recorded == len(self.journal)
         return self.asks_anew
 
     def describe_error(self) -> None:

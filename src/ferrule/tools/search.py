@@ -120,7 +120,13 @@ def _find(toolbox: Toolbox, query: str) -> list[Tool]:
 def _score(tool: Tool, words: set[str]) -> int:
     """How many of the words a tool has; a word in its name counts twice."""
     name, description = tool.name.lower(), tool.desc.lower()
-    return sum(2 * (word in name) + (word in description) for word in words)
+    score = 0
+    for word in words:
+        if word in name:
+            score += 2
+        if word in description:
+            score += 1
+    return score
 
 
 def _get(toolbox: Toolbox, name: str) -> Tool:

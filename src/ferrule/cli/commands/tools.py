@@ -142,17 +142,16 @@ def find_losses(places: Sequence[str], targets: Sequence[Target]) -> list[Loss]:
     """What the tools of these places lose: with every model, then target by target."""
     toolbox = Toolbox(load_tools(places))
     own_names = {tool.wire_name: tool.name for tool in toolbox}
-    undescribed: list[Loss] = [
+    all_losses: list[Loss] = [
         (_EVERY_MODEL, tool.name, SchemaLoss("", "description", _NO_DESCRIPTION))
         for tool in toolbox
         if not str(tool.desc or "").strip()
     ]
-    return undescribed + [
-        (target, own_names[name], loss)
-        for target in targets
-        for name, losses in lower_tools(toolbox.declarations, target).losses.items()
-        for loss in losses
-    ]
+    for target in targets:
+        for name, losses in lower_tools(toolbox.declarations, target).losses.items():
+            for loss in losses:
+                all_losses.append((target, own_names[name], loss))
+    return all_losses
 
 
 def _print_losses(console: Console, losses: Sequence[Loss], targets: Sequence[Target]) -> None:

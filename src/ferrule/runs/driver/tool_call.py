@@ -93,7 +93,7 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     # A server's task began in an earlier execution, and continues.
     is_task = inputs is not None and inputs.task is not None
     if start is not None and not is_task:
-        call = replace(call, starts=call.starts + 1)
+        call = replace(call, starts=call.starts + 1)  # a cancellation names the start that it ends
         await journal.write(start, blocks=frame.blocks)
     is_start = start is not None or tool.result != "function"
     with _reported(frame, call, is_start=is_start):

@@ -155,34 +155,41 @@ def _sort(
         left.append((number, call, waits))
         if waits or call.starts:
             count.note_begun(number, call)
+    # Only now: a call may begin if those that began before, wherever they are, leave room for it.
     for number, call, waits in left:
-        checked, slot = call.checked, call.slot
-        refusal = None
         # A call that has begun is not refused: it may have run.
         if not waits and not call.starts:
             refusal = count.begin(number, call)
-        if refusal is not None:
-            batch.results[number] = refusal.value
-            batch.refusals.append(refusal)
-            continue
-        starts: tuple[Entry, ...] = ()
-        if call.starts:
-            batch.begun.append((number, call))
-            starts = _interrupted_starts(frame, slot, checked)
-        # The world sends a result once: it reaches its call even if that no longer fits its tool.
-        if starts or (checked.misfit and not waits):
-            same = checked
-            if starts:
-                same = as_begun(checked, starts[-1])
-            batch.interrupted.append((number, InterruptedCall(slot, same.digest, same, starts)))
-        else:
-            batch.live.append((number, call))
+            if refusal is not None:
+                batch.results[number] = refusal.value
+                batch.refusals.append(refusal)
+                continue
+        _sort_unfinished(frame, batch, number, call, waits=waits)
     count.settle()
     if any(count.left.values()):
         act.left = tuple([count.left.get(number) for number in range(len(act.calls))])
     frame.live = bool(batch.live or batch.interrupted)
     if len(calls) < len(batch.results) and not journal.unread:
         frame.live = True  # a decision may be new
+
+
+def _sort_unfinished(
+    frame: Frame, batch: _Batch, number: int, call: PlacedCall, *, waits: bool
+) -> None:
+    """Sort a call without a result that may run: it is live, or an earlier execution left it."""
+    checked, slot = call.checked, call.slot
+    starts: tuple[Entry, ...] = ()
+    if call.starts:
+        batch.begun.append((number, call))
+        starts = _interrupted_starts(frame, slot, checked)
+    # The world sends a result once: it reaches its call even if that no longer fits its tool.
+    if not starts and (waits or not checked.misfit):
+        batch.live.append((number, call))
+        return
+    same = checked
+    if starts:
+        same = as_begun(checked, starts[-1])
+    batch.interrupted.append((number, InterruptedCall(slot, same.digest, same, starts)))
 
 
 class _Count:

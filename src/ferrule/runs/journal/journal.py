@@ -210,7 +210,7 @@ class Journal:
             call_id is not None and entry.kind == "result" and entry.value.call_id == call_id
         )
         if not answers_act(entry.kind, entry.digest, kind, digest, is_same_call=is_same_call):
-            self.unread[slot] = entry
+            self.unread[slot] = entry  # nothing was answered: what comes next must not pass it
             self.differs(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
         if entry.digest != digest:
             what = f"{kind} at {slot}"

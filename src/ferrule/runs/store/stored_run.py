@@ -234,7 +234,7 @@ class StoredRun:
             raise StoreError(f"The run {run.id} was redacted.")
         if head["key"] != run.key.hex():
             raise StoreError(f"The run {run.id} was deleted, and another one has its id.")
-        if stored.status == "cancelled" != run.status:
+        if stored.status == "cancelled" and run.status != "cancelled":
             run.status = "cancelled"
             msg = (
                 f"The run {run.id} was cancelled elsewhere; nothing was done. "
