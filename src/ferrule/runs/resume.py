@@ -483,7 +483,7 @@ def _lost_by(path: str, journal: Journal, recorded: list[Entry]) -> tuple[Entry,
         if colon and not any(entry.slot.startswith(inside) for entry in recorded):
             with_other_inputs = f"{around}{program}:"
             for entry in recorded:
-                if entry.slot.startswith(with_other_inputs) and journal.has(entry.slot):
+                if entry.slot.startswith(with_other_inputs) and entry.slot in journal.unread:
                     return entry, program
         around = inside
     return None

@@ -100,7 +100,7 @@ def _digest_of(act: RuleCalls) -> str:
 
 def _recorded_rulings(frame: Frame, slot: Slot, act: RuleCalls) -> list[Ruling] | None:
     journal = frame.run.journal
-    if not journal.has(slot):  # as in most turns, which then need no digest
+    if slot not in journal.unread:  # as in most turns, which then need no digest
         return None
     entry = journal.take(slot, "once", _digest_of(act))
     if entry is None:
@@ -225,10 +225,10 @@ def _has_run(frame: Frame, slot: Slot, number: int) -> bool | None:
 
     False if it asked again; None if it did neither.
     """
-    journal = frame.run.journal
-    if journal.has(slot.consent(number + 1)):
+    journal, unread = frame.run.journal, frame.run.journal.unread
+    if slot.consent(number + 1) in unread:
         return False
-    if journal.has(slot) or journal.has(slot.later) or journal.has_begun(slot):
+    if slot in unread or slot.later in unread or journal.has_begun(slot):
         return True
     return None
 

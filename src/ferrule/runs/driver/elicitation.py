@@ -194,7 +194,7 @@ class Inputs:
         """
         journal, number = self._frame.run.journal, 1
         self._take_task()
-        while journal.has(slot := self._slot.inputs(number)):
+        while (slot := self._slot.inputs(number)) in journal.unread:
             entry = journal.take(slot, "once", self._digest)
             with reading(f"The questions at {slot} of the journal"):
                 earlier: _Round = check_fields(_Round(**cast("Entry", entry).value))

@@ -63,7 +63,7 @@ async def answer_once(frame: Frame, act: Once) -> Any:
 async def _answer_if_true(frame: Frame, act: Once) -> Any:
     journal, slot = frame.run.journal, Slot.of_value(frame.path, frame.acts, act.name)
     if journal.unread:
-        if journal.has(slot):
+        if slot in journal.unread:
             entry = journal.take(slot, "once", act.name)
             return entry is not None and entry.value
         if journal.ahead(frame.path, frame.acts) is not None:

@@ -184,10 +184,6 @@ class Journal:
                 self.unread.pop(slot, None)
                 self._begun.pop(slot, None)
 
-    def has(self, slot: str) -> bool:
-        """Whether there is an untaken answer at a slot."""
-        return slot in self.unread
-
     def take(
         self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None
     ) -> Entry | None:
