@@ -8,7 +8,7 @@ only with `on_limit="extract"`: a guess would otherwise pass as the model's own 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -40,6 +40,7 @@ from ferrule.programs.code_mode.snippets import Snippets
 from ferrule.programs.instructions import CLARIFY, describe_new_tools, is_builtin
 from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
+    OnLimit,
     check_bounded_tools,
     check_names,
     check_on_limit,
@@ -55,6 +56,7 @@ from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.finish import outputs_in, split_finish, why_void
 from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
+from ferrule.runs.limits import Limits
 from ferrule.settings import check_limits, setting
 from ferrule.tools.read_result import shown_to_model
 from ferrule.tools.toolbox import Toolbox
@@ -65,12 +67,11 @@ from ferrule.values.conversation.message import Message
 from ferrule.values.outcome import Prediction, Step, Trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.react_loop.agent import Agent
     from ferrule.programs.tool_use.finish import Problems
-    from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Request
@@ -99,44 +100,35 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
         policy=agent.policy,
     )
     native = calls_natively(asker, declares_tools(agent.calls))
-    max_iters = check_positive("max_iters", options.get("max_iters", agent.max_iters))
-    demos = list_demos(options.get("demos", agent.react.demos), InputError)
-    limits: Limits | None = options.get("limits")
-    if limits is None:
-        limits = agent.limits
-    else:
-        check_limits(limits)
-        check_bounded_tools(limits, agent.react)
-    limits = limits.within(setting("limits"))
-    on_limit = check_on_limit(options.get("on_limit", agent.on_limit))
-    if limits.are_shared or on_limit == "extract":
-        yield Within(limits, answers_at_limit=on_limit == "extract")
+    call_options = _read_options(agent, options)
+    extracts_at_limit = call_options.on_limit == "extract"
+    if call_options.limits.are_shared or extracts_at_limit:
+        yield Within(call_options.limits, answers_at_limit=extracts_at_limit)
     instructions, offered = yield from choose_for_run(agent.react.choices, tools)
     loop = _Loop(
         agent,
         signature,
         asker,
         values,
-        demos,
+        call_options.demos,
         offered,
         all_tools=tools,
         instructions=instructions,
-        limits=limits,
+        limits=call_options.limits,
         native=native,
     )
     # The extractor has the settings of the program already; those of the call are passed on.
-    config_of_call: Mapping[str, Any] = options.get("config") or {}
-    config = {name: value for name, value in asker.config.items() if name in config_of_call}
+    config = {name: value for name, value in asker.config.items() if name in call_options.config}
     try:
         yield from loop.begin()
         while True:
             try:
-                outputs, reason = yield from loop.flow(max_iters)
+                outputs, reason = yield from loop.flow(call_options.max_iters)
                 if outputs is None:
                     outputs = yield from _extract(loop, config, format_trajectory)
             except LimitReachedError as reached:
                 reached.trajectory = Trajectory(loop.steps)
-                if on_limit == "raise":
+                if not extracts_at_limit:
                     raise
                 reason = reached.reason
                 outputs = yield from _extract(loop, config, format_trajectory)
@@ -153,6 +145,35 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
         trajectory=Trajectory(loop.steps),
         messages=messages,
         reason=reason,
+    )
+
+
+class _CallOptions(Struct, frozen=True):
+    """The options of one call of an agent, with the agent's own where it has none."""
+
+    max_iters: int
+    demos: list[Any]
+    limits: Limits
+    """With those of the settings."""
+    on_limit: OnLimit
+    config: Mapping[str, Any]
+    """The settings of the model that were passed to this call."""
+
+
+def _read_options(agent: Agent, options: Mapping[str, Any]) -> _CallOptions:
+    """Read the options of a call; raises `ConfigurationError` or `InputError` for invalid ones."""
+    limits: Limits | None = options.get("limits")
+    if limits is None:
+        limits = agent.limits
+    else:
+        check_limits(limits)
+        check_bounded_tools(limits, agent.react)
+    return _CallOptions(
+        max_iters=check_positive("max_iters", options.get("max_iters", agent.max_iters)),
+        demos=list_demos(options.get("demos", agent.react.demos), InputError),
+        limits=limits.within(setting("limits")),
+        on_limit=check_on_limit(options.get("on_limit", agent.on_limit)),
+        config=options.get("config") or {},
     )
 
 
