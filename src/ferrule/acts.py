@@ -5,9 +5,9 @@ hand may send None for `Tell`, `Within`, and for a `Once` that is `only_if_true`
 
 Six acts are the language: `CallModel`, `CallTools`, `AskPerson`, `Once`, `Tell` and `Within`.
 `Listen` reads messages to the run (docs/decisions/0024); a program with a loop of its own yields it
-to take part. Two more, `RecallCalls` and `RuleCalls`, read what an earlier execution did with a
-turn of calls; the built-in loop yields them, and a program of a user hardly ever does
-(docs/decisions/0018).
+to take part. Three more, `RecallResults`, `RecallCalls` and `RuleCalls`, read what an earlier
+execution did with a turn of calls; the built-in loop yields them, and a program of a user hardly
+ever does (docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ __all__ = [
     "Listen",
     "Once",
     "RecallCalls",
+    "RecallResults",
     "RuleCalls",
     "Tell",
     "Within",
@@ -106,6 +107,17 @@ class RuleCalls(Struct, frozen=True):
 
     None if unknown.
     """
+
+
+class RecallResults(Struct, frozen=True):
+    """Look up the results of a turn of calls in a run that is only read. Never journalled.
+
+    Answered with one result for each call if all of them ran without an error, at once, and without
+    a rule or a question; else with None, and the program handles the calls one by one. The results
+    are then what that would find: but it would check and rule on each call again first.
+    """
+
+    calls: tuple[ToolCall, ...]
 
 
 class RecallCalls(Struct, frozen=True):
@@ -269,7 +281,18 @@ class Within(Struct, frozen=True):
 
 Allowing = Generator[Once, Any, CheckedCall | ToolResult | Question]
 """What a decision makes of a call (`Consent.allow`)."""
-Act = CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | Listen | Tell | Within
+Act = (
+    CallModel
+    | RecallResults
+    | RecallCalls
+    | RuleCalls
+    | CallTools
+    | AskPerson
+    | Once
+    | Listen
+    | Tell
+    | Within
+)
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, receives their answers, returns its prediction."""
 

@@ -86,6 +86,7 @@ def test_a_resumed_run_asks_for_the_rulings_that_it_may_have_recorded() -> None:
     assert names(acts) == [
         "Within",
         "CallModel",
+        "RecallResults",
         "RecallCalls",
         "RuleCalls",
         "CallTools",

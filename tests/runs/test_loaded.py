@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
+from pydantic import BeforeValidator
 
 from ferrule import (
+    ConfirmationRejected,
     ConfirmationRequired,
     Limits,
+    Load,
     MemoryStore,
     Module,
+    Policy,
     ReAct,
     Run,
     Tool,
+    ToolRetry,
+    call_tool,
     configure,
     context,
+    deny,
     tool,
 )
 from ferrule.errors import ConfigurationError, LimitReachedError, UnavailableError
@@ -247,3 +254,118 @@ def test_the_requests_of_a_loaded_run_are_those_that_were_sent() -> None:
     assert [request for _, request in made.values()] == own
     assert all(lm is asking for lm, _ in made.values())
     assert len(asking.requests) == 3
+
+
+def test_a_reader_takes_the_results_of_a_turn_without_checking_its_calls_again() -> None:
+    checked: list[Any] = []
+
+    def note(value: Any) -> Any:
+        checked.append(value)
+        return value
+
+    number = Annotated[int, BeforeValidator(note)]
+    read = Tool(lambda n: f"read {n}", "read", arg_types={"n": number})
+    program, store = ReAct("task -> answer", [read], native=True), MemoryStore()
+    turns = [[{"name": "read", "args": {"n": 1}}, {"name": "read", "args": {"n": 2}}], STEPS[2]]
+    with context(lm=ScriptedLM(turns)):
+        run = program.start(task="x", store=store)
+        assert 1 in checked
+        checked.clear()
+        assert Run.load(store, run.id, program).trajectory == run.trajectory
+    assert checked == []
+
+
+def a_tool_with_retries() -> ReAct:
+    def read(n: int) -> str:
+        """Read."""
+        if n < 3:
+            raise ToolRetry("too small")
+        return f"read {n}"
+
+    return ReAct("task -> answer", [Tool(read, retries=2)], native=True)
+
+
+def a_tool_that_stops() -> ReAct:
+    def read(n: int) -> str:
+        """Read."""
+        return f"read {n}"
+
+    return ReAct("task -> answer", [read], native=True, stop_at_tools=["read"])
+
+
+def a_limit_on_a_tool() -> ReAct:
+    def read(n: int) -> str:
+        """Read."""
+        return f"read {n}"
+
+    return ReAct("task -> answer", [read], native=True, limits=Limits(per_tool={"read": 2}))
+
+
+def a_policy_that_denies() -> ReAct:
+    def read(n: int) -> str:
+        """Read."""
+        return f"read {n}"
+
+    return ReAct("task -> answer", [read], native=True, policy=Policy([deny("read", n=2)]))
+
+
+def calls_one_at_a_time() -> ReAct:
+    def read(n: int) -> str:
+        """Read."""
+        return f"read {n}"
+
+    return ReAct("task -> answer", [Tool(read, concurrent=False)], native=True)
+
+
+def a_tool_that_loads_tools() -> ReAct:
+    def read(n: int) -> str:
+        """Read again."""
+        return f"now {n}"
+
+    def first(n: int) -> Any:
+        """Load."""
+        return Load(Tool(read, name=f"read_{n}"))
+
+    return ReAct("task -> answer", [Tool(first, name="read")], native=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        a_tool_with_retries,
+        a_tool_that_stops,
+        a_limit_on_a_tool,
+        a_policy_that_denies,
+        calls_one_at_a_time,
+        a_tool_that_loads_tools,
+    ],
+)
+@pytest.mark.parametrize("alone", [True, False], ids=["one by one", "together"])
+def test_a_loaded_run_reads_the_same_results_however_its_calls_ended(
+    make: Callable[[], ReAct], alone: bool
+) -> None:
+    calls = [{"name": "read", "args": {"n": n}} for n in (1, 2, 3)]
+    turns: list[Any] = [*calls] if alone else [calls]
+    store, program = MemoryStore(), make()
+    with context(lm=ScriptedLM([*turns, STEPS[2]])):
+        run = program.start(task="x", store=store)
+        assert run.status == "done"
+        loaded = Run.load(store, run.id, make())
+        assert loaded.prediction == run.prediction
+        assert loaded.trajectory == run.trajectory
+        assert loaded.messages == run.messages
+
+
+def test_a_reader_raises_where_a_forward_was_told_that_its_call_was_denied() -> None:
+    class Desk(Module):
+        def forward(self, task: str) -> str:
+            try:
+                return call_tool(Tool(lambda at: at, "pay"), at=task)
+            except ConfirmationRejected:
+                return "denied"
+
+    store = MemoryStore()
+    with context(policy=Policy([deny("pay")])):
+        run = Desk().start(task="x", store=store)
+        assert run.prediction == "denied"
+        assert Run.load(store, run.id, Desk()).prediction == "denied"

@@ -41,7 +41,7 @@ from ferrule.values.slot import Slot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.acts import RecallCalls, Suspended
+    from ferrule.acts import RecallCalls, RecallResults, Suspended
     from ferrule.runs.journal.journal import Journal
     from ferrule.runs.state import Frame
 
@@ -282,6 +282,19 @@ def _question(frame: Frame, interrupted: InterruptedCall) -> Question:
 
 
 # -- calls of a recorded answer
+
+
+def recall_results(frame: Frame, act: RecallResults) -> list[ToolResult] | None:
+    """The recorded results of a turn of calls; None if the calls are handled one by one.
+
+    See `RecallResults`.
+    """
+    if frame.budget is not None:  # each call is counted, and its result may say how many are left
+        return None
+    results = frame.run.journal.take_results(frame.path, frame.acts, act.calls)
+    if results is not None:
+        frame.slot()  # the act that ran the calls
+    return results
 
 
 def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:

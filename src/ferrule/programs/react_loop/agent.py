@@ -12,7 +12,7 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from ferrule.acts import CallTools
+from ferrule.acts import CallTools, RecallResults
 from ferrule.adapters.fields import tool_inputs
 from ferrule.adapters.render import RenderedText
 from ferrule.approval.policy import check_rules, declared_under
@@ -262,7 +262,10 @@ def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
 
 
 def note_results(
-    acts: UsingTools, names: frozenset[str], returned: dict[str | None, ToolResult]
+    acts: UsingTools,
+    toolbox: Toolbox,
+    names: frozenset[str],
+    returned: dict[str | None, ToolResult],
 ) -> UsingTools:
     """Pass on the acts of a turn, and note the results of the tools with these names.
 
@@ -280,6 +283,11 @@ def note_results(
             for checked, result in act.allowed(answer):
                 if checked.tool.name in names and not result.is_error:
                     returned.setdefault(checked.call.id, result)
+        elif type(act) is RecallResults:
+            for call, result in zip(act.calls, answer or (), strict=bool(answer)):
+                tool = toolbox.get(call.name)
+                if tool is not None and tool.name in names:
+                    returned.setdefault(call.id, result)
 
 
 def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[str, Any] | None:

@@ -631,7 +631,7 @@ class _Loop:
         )
         if not self.agent.stop_at_tools:
             return acts
-        return note_results(acts, self.agent.stop_at_tools, self.returned)
+        return note_results(acts, self.toolbox, self.agent.stop_at_tools, self.returned)
 
     def _outputs(self, finish: ToolCall) -> tuple[dict[str, Any] | None, Problems]:
         """The outputs in the arguments of `finish`, typed; or None and the problems with them.

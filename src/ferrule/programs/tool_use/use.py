@@ -11,6 +11,7 @@ The calls of a turn pass three stations:
 
 Every call gets exactly one result, in the order of the calls. A resumed run acts on the calls as it
 did before, even if the program or its policies have changed since: `RecallCalls` tells what it did.
+Where a run is only read, `RecallResults` gives the results of most turns without these stations.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ferrule.acts import (
     Consent,
     Once,
     RecallCalls,
+    RecallResults,
     RuleCalls,
     Tell,
 )
@@ -167,6 +169,18 @@ class _Turn:
         self.records_refusals = records_refusals
 
     def flow(self) -> UsingTools:
+        recorded: list[ToolResult] | None = None
+        if self.conditions.is_resumed and not self.records_refusals:
+            recorded = yield RecallResults(tuple(self.calls))
+        if recorded is None:
+            yield from self._handle()
+        else:
+            self.results = [*recorded]
+        self._count_faults()
+        return cast("list[ToolResult]", self.results)  # every call has its result by now
+
+    def _handle(self) -> Generator[Act, Any, None]:
+        """Take the calls through the three stations."""
         checked = yield from self._check()
         ready, pending = yield from self._rule(checked)
         calls: list[_ReadyCall | _PendingCall] = [*ready, *pending]
@@ -176,8 +190,6 @@ class _Turn:
                 yield from self._run([call])
         else:
             yield from self._run(calls)
-        self._count_faults()
-        return cast("list[ToolResult]", self.results)  # every call has its result by now
 
     # -- check
 

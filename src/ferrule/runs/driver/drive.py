@@ -27,6 +27,7 @@ from ferrule.acts import (
     Listen,
     Once,
     RecallCalls,
+    RecallResults,
     RuleCalls,
     Suspended,
     Tell,
@@ -51,7 +52,7 @@ from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.life import cancellable
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import OpenCall, started
-from ferrule.runs.resume import recall_calls
+from ferrule.runs.resume import recall_calls, recall_results
 from ferrule.runs.steering import untaken_messages
 from ferrule.settings import Scope, entered, lm_override_of, overriding, scope
 from ferrule.values.calls.secrets import masked_call
@@ -339,6 +340,8 @@ async def _answer(frame: Frame, act: Act) -> Any:
             return decisions
         case RuleCalls():
             return await rule_calls(frame, act)
+        case RecallResults():
+            return recall_results(frame, act)
         case RecallCalls():
             return recall_calls(frame, act)
         case _:  # flows of users yield anything
@@ -488,7 +491,7 @@ def _conditions(frame: Frame) -> Conditions:
         place=(run.key, frame.path),
         extra_tools=run.extra_tools,
         due=due,
-        listens=_listens(frame),
+        listens=run.journal.may_bring_messages and _listens(frame),
     )
 
 

@@ -28,9 +28,10 @@ from ferrule.runs.journal.matching import answers_act, names_call
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ferrule.runs.journal.entry import EntryKind, Sink
+    from ferrule.values.calls.call import ToolCall, ToolResult
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.outcome import Step
 
@@ -46,6 +47,8 @@ class Journal:
         """Makes each entry durable; None keeps entries in memory only."""
         self.is_closed = False
         """Whether a replay only reads: an act that is not recorded is not performed."""
+        self.may_bring_messages = True
+        """Whether messages to the run are recorded, or may still come."""
         self.is_first = not self.entries
         """Whether this is the first execution: there is nothing to replay."""
         self.recorded = 0
@@ -222,6 +225,16 @@ class Journal:
         if slot not in self.unread:
             return None
         return self.take(slot, kind, question)
+
+    def take_results(
+        self, path: str, act: int, calls: Sequence[ToolCall]
+    ) -> list[ToolResult] | None:
+        """The results of a turn of calls, or None: see `ClosedJournal`.
+
+        None here, because an execution takes one answer by one, and notes what differs.
+        """
+        del path, act, calls
+        return None
 
     def take_decision(self, slot: str) -> Entry | None:
         """Take the decision recorded at a slot, even if its question has changed, or None."""
@@ -536,6 +549,8 @@ class ClosedJournal(Journal):
     def __init__(self, entries: Iterable[Entry]) -> None:
         super().__init__(entries, self._refuse)
         self.is_closed = True
+        # A reader takes no new messages: most runs then have none.
+        self.may_bring_messages = any(Slot(entry.slot).is_message for entry in self.entries)
         self.end: Slot | None = None
         """The first act that the program asked for and that is not recorded."""
         self.steps: dict[str, list[Step]] = {}
@@ -573,6 +588,32 @@ class ClosedJournal(Journal):
         if entry is None and kind != "result":
             self._refuse(Entry(slot, kind, _digest_of(question)))
         return entry
+
+    def take_results(
+        self, path: str, act: int, calls: Sequence[ToolCall]
+    ) -> list[ToolResult] | None:
+        """The results of these calls, if nothing but them was recorded at this act.
+
+        None if a call has no result, if its result is an error, or if any other fact is recorded
+        there, such as a decision or a ruling.
+        """
+        recorded = self._indexed().answers.get(path, _NOTHING).slots
+        first, end = (bisect_left(recorded, (number, "")) for number in (act, act + 1))
+        if end - first != len(calls):
+            return None
+        act_slot = Slot.of_act(path, act)
+        slots = [act_slot.item(number) for number in range(len(calls))]
+        results: list[ToolResult] = []
+        for slot, call in zip(slots, calls, strict=True):
+            entry = self.unread.get(slot)
+            if entry is None or entry.kind != "result" or entry.value.is_error:
+                return None
+            if call.id is None or entry.value.call_id != call.id:
+                return None
+            results.append(entry.value)
+        for slot in slots:
+            del self.unread[slot]
+        return results
 
     def take_begun(self, slot: str, name: str) -> tuple[Entry, ...]:
         """Refuses, because an interrupted call would be settled now: its tool may be asked."""
