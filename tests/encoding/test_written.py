@@ -15,6 +15,7 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import read_json, strict_json
 from ferrule.encoding.written import (
     WrittenFloat,
+    may_hold_floats,
     number_text,
     read_float,
     split_digits,
@@ -44,6 +45,12 @@ def test_a_number_is_written_as_it_was_read_wherever_it_stands(digits: str) -> N
         number = find(read_json(text)[0])
         assert number_text(number) == digits
         assert number == json.loads(digits)
+
+
+@given(DATA, NUMBERS)
+def test_bytes_that_may_hold_floats_are_found_as_in_text(data: Any, digits: str) -> None:
+    for text in (json_text(data), digits, f'{{"a": {digits}}}', f'["gpt-4.1", "1e3", {digits}]'):
+        assert may_hold_floats(text.encode()) == may_hold_floats(text)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

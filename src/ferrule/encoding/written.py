@@ -29,6 +29,9 @@ It also matches inside of strings: then a text is read by the slower parser, wit
 """
 _FLOAT_IN_TEXT = pattern(_FLOAT)
 _FLOAT_IN_BYTES: re.Pattern[bytes] = cast("Any", pattern)(_FLOAT.encode())
+_FRACTION_IN_BYTES: re.Pattern[bytes] = cast("Any", pattern)(rb"\d(?:\.\d|[eE])")
+"""What a float has anywhere. It is found in a fourth of the time: each token of a model is an event
+of its own, and is searched."""
 
 
 class WrittenFloat(float):
@@ -65,7 +68,7 @@ def number_text(number: object) -> str:
 def may_hold_floats(text: str | bytes) -> bool:
     """Whether JSON may hold a number with a fraction or an exponent."""
     if isinstance(text, bytes):
-        return _FLOAT_IN_BYTES.search(text) is not None
+        return bool(_FRACTION_IN_BYTES.search(text) and _FLOAT_IN_BYTES.search(text))
     return _FLOAT_IN_TEXT.search(text) is not None
 
 

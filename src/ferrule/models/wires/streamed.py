@@ -216,8 +216,10 @@ class _Halves:
     def join(self, delta: Delta) -> Delta:
         """The piece with the half before it, and without a half at its own end."""
         call = delta.call
-        arguments = "" if call is None else call.arguments
-        if not self._halves and not _may_end_in_half(delta.text, delta.reasoning, arguments):
+        may_end_in_half = _may_end_in_half(delta.text) or _may_end_in_half(delta.reasoning)
+        if call is not None:
+            may_end_in_half = may_end_in_half or _may_end_in_half(call.arguments)
+        if not self._halves and not may_end_in_half:
             return delta
         if call is not None:
             call = replace(call, arguments=self._joined(call.index, call.arguments))
@@ -261,5 +263,5 @@ class _Halves:
         return with_whole_characters(piece)
 
 
-def _may_end_in_half(*texts: str) -> bool:
-    return any(text[-1:] >= _FIRST_HALF for text in texts)
+def _may_end_in_half(text: str) -> bool:
+    return text[-1:] >= _FIRST_HALF

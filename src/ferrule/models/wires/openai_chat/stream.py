@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_OF_TEXT = frozenset({"role", "content"})
+"""The fields of a piece that holds text."""
+
+
 class Assembly(EventAssembly):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
@@ -108,23 +112,28 @@ class Assembly(EventAssembly):
         if choice.get("error"):
             raise payload_error(choice)
         self._reason = text_of(choice.get("finish_reason")) or self._reason
-        self._tokens += list_of(mapping(choice.get("logprobs")).get("content"))
+        if choice.get("logprobs"):
+            self._tokens += list_of(mapping(choice["logprobs"]).get("content"))
         piece = mapping(choice.get("delta")) or mapping(choice.get("message"))
         if piece or self._reason is not None:
             self._has_begun = True
         text, thought = content_of(piece.get("content"))
-        if piece.get(REASONING):
-            self._thoughts_field = REASONING
-        thought = reasoning_of(piece) or thought
+        # Most pieces are a token of text, with nothing else to look for.
+        has_more = not piece.keys() <= _OF_TEXT
+        if has_more:
+            if piece.get(REASONING):
+                self._thoughts_field = REASONING
+            thought = reasoning_of(piece) or thought
         if text or thought:
             self._texts.append(text or "")
             self._thoughts.append(thought or "")
             yield Delta(text or "", thought or "")
-        refusal = piece.get("refusal")
-        if isinstance(refusal, str):
-            self._refusals.append(refusal)
-        self._reasoning_details += list_of(piece.get("reasoning_details"))
-        yield from self._take_calls(piece)
+        if has_more:
+            refusal = piece.get("refusal")
+            if isinstance(refusal, str):
+                self._refusals.append(refusal)
+            self._reasoning_details += list_of(piece.get("reasoning_details"))
+            yield from self._take_calls(piece)
 
     def _take_calls(self, piece: Json) -> Iterator[Delta]:
         entries = piece.get("tool_calls")
