@@ -95,8 +95,28 @@ def text(body: bytes, steps: int) -> dict:
     return {"content": fields(next_thought="add", next_tool_name=name, next_tool_args=args)}
 
 
+RECORD = {
+    "customer": "Ada",
+    "city": "Rome",
+    "items": [{"name": "rope", "count": 2}, {"name": "tent", "count": 1}],
+    "euros": 120.5,
+    "express": False,
+}
+
+
+def record(body: bytes, steps: int) -> dict:
+    """An order, as a call of the tool that the library declares for it, or as JSON; ferrule's has the name of its output around it."""
+    del steps
+    request = json.loads(body)
+    if request.get("tools"):
+        return _call("call_end", request["tools"][0]["function"]["name"], RECORD)
+    schema = request["response_format"]["json_schema"]["schema"]
+    is_output = "order" in schema["properties"]
+    return {"content": json.dumps({"order": RECORD} if is_output else RECORD)}
+
+
 FORMS: dict[str, Callable[[bytes, int], dict]] = {
-    each.__name__: each for each in (native, smolagents, dspy, dspy_v2, udspy, text)
+    each.__name__: each for each in (native, smolagents, dspy, dspy_v2, udspy, text, record)
 }
 
 
