@@ -63,3 +63,8 @@ def test_the_body_is_the_one_that_is_sent() -> None:
         "temperature": 0,
         "messages": [{"role": "user", "content": REQUEST.messages[0].text}],
     }
+
+
+def test_a_question_is_a_request() -> None:
+    lm = LM("http://127.0.0.1:9/v1", model="m", temperature=0)
+    assert lm.curl("Who?") == lm.curl(Request(Messages([Message("user", "Who?")])))

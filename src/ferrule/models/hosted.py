@@ -361,12 +361,14 @@ class LM(LearningLM):
 
     # -- the request for a person
 
-    def curl(self, request: Request) -> str:
-        """The request as a command line of `curl`, which sends it again.
+    def curl(self, request: Request | str) -> str:
+        """A request, or a question, as a command line of `curl`, which sends it.
 
         It holds no key: the key, the headers that you added, and values in the address's query are
         named as variables of the shell.
         """
+        if isinstance(request, str):
+            request = self._request_of(request, None, {})
         request = self._learned.accepted(request, self)
         body, needed = self._rendered(request)
         variable = self._provider.key_variable
