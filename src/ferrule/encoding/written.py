@@ -107,11 +107,13 @@ def split_digits(args: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         return plain, None
 
 
-def with_digits(value: dict[str, Any], text: str) -> dict[str, Any]:
+def with_digits(value: dict[str, Any], text: str | None) -> dict[str, Any]:
     """Arguments with the digits in the text that they were read from.
 
     They stay as they are if the text says something else: they were changed since.
     """
+    if text is None:
+        return value
     written = read_with_digits(text)
     if written != value:
         return value

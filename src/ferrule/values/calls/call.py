@@ -109,8 +109,6 @@ class ToolCall(CheckedModel, BaseModel):
     @property
     def args_as_written(self) -> dict[str, Any]:
         """The arguments for a tool's check. Where text is wanted, a number has its own digits."""
-        if self.written is None:
-            return self.args
         return with_digits(self.args, self.written)
 
     def format(self) -> dict[str, Any]:
