@@ -42,7 +42,7 @@ pytestmark = [
 ]
 PAGES = [
     "/", "/?status=failed", "/?q=kettle&period=week", "/overview", "/inbox", "/runs/order-1042", "/runs/order-1040", "/runs/order-1031", "/runs/order-1009", "/runs/order-1017",
-    "/runs/order-1020", "/runs/order-1001", "/runs/nowhere", "/runs/order-1042/cancel",
+    "/runs/order-1020", "/runs/order-1001", "/compare?run=order-1001&run=order-1020", "/compare?run=order-1001", "/runs/nowhere", "/runs/order-1042/cancel",
 ]  # fmt: skip
 
 

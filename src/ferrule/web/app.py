@@ -200,6 +200,7 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
         Route("/", lists.runs),
         Route("/live", lists.runs_live),
         Route("/overview", lists.overview),
+        Route("/compare", lists.compare),
         Route("/runs.csv", lists.csv),
         Route("/runs.json", lists.json),
         Route("/views", lists.save_view, methods=["POST"]),

@@ -1,17 +1,22 @@
-"""The pages of many runs: the list, its files, the views that a person saved, and the overview."""
+"""The pages of many runs: the list, its files, saved views, the overview, and comparisons."""
 
 from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.responses import RedirectResponse
 
+from ferrule.runs.store.listing import stored_head
 from ferrule.web import finding
+from ferrule.web.comparing import compare_runs
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
+from ferrule.web.pages import existing_run
+from ferrule.web.reading import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from ferrule.runs.protocols import NameKind
+    from ferrule.runs.protocols import NameKind, Summary
     from ferrule.web.finding import ListQuery
     from ferrule.web.live import PageEvent
     from ferrule.web.pages import Pages
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 _VIEWS = "ferrule-views"
 """The cookie with the saved views: it is the browser's, not the store's."""
 _MOST_VIEWS = 12
+_MOST_CHOICES = 20
 _LONGEST_NAME, _LONGEST_QUERY = 40, 300
 _YEAR_S = 365 * 86_400
 _KINDS: tuple[NameKind, ...] = ("program", "tool", "model")
@@ -108,6 +114,35 @@ class Lists:
             most=max([span.runs for span in current.spans], default=0),
             longest=[finding.row_of(run) for run in longest],
         )
+
+    def compare(self, request: Request) -> Response:
+        """`/compare?run=ID&run=ID`. With one id, a page on which to choose the other."""
+        ids = request.query_params.getlist("run")
+        if not 1 <= len(ids) <= 2:
+            raise Refused(400, f"Two runs are compared; the address names {len(ids)}. Tick two.")
+        runs = [existing_run(partial(self._store.summary, run_id.strip())) for run_id in ids]
+        if len(runs) == 1:
+            return self._choose_other(request, runs[0])
+        first, second = sorted(runs, key=lambda run: run.created_at)
+        both = compare_runs(
+            existing_run(partial(read_run, self._store, first.id)),
+            existing_run(partial(read_run, self._store, second.id)),
+            (first, second),
+            (self._system_message(first.id), self._system_message(second.id)),
+        )
+        return self._pages.html(request, "compare.html", both=both)
+
+    def _choose_other(self, request: Request, run: Summary) -> Response:
+        latest = self._store.list(program=run.program, limit=_MOST_CHOICES)
+        others = [finding.row_of(other) for other in latest if other.id != run.id]
+        return self._pages.html(request, "choose.html", run=run, others=others)
+
+    def _system_message(self, run_id: str) -> str:
+        """The first system message of a run of the page's program; empty for another program's."""
+        work = self._pages.work
+        if work is None or not work.fits(stored_head(self._store, run_id)):
+            return ""
+        return work.system_message(run_id)
 
     def csv(self, request: Request) -> Response:
         """`/runs.csv`."""

@@ -250,6 +250,16 @@ class Work:
         lm, request = sent
         return lm, masked_request(request)
 
+    def system_message(self, run_id: str) -> str:
+        """What the first request of a run says to the model before all else; empty if unknown."""
+        context = self._context.copy()
+        requests, error = attempt(lambda: context.run(lambda: self._load(run_id).requests()))
+        if error is not None or not requests:
+            return ""
+        _, request = next(iter(requests.values()))
+        first = masked_request(request).messages[:1]
+        return "".join(message.text for message in first if message.role == "system")
+
     def _keep(self, run_id: str, prediction: Any) -> None:
         outputs = {"": prediction}
         if isinstance(prediction, Prediction):

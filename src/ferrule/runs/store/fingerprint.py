@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 _MOST_SPELLINGS = 4096
 """How many combinations of spellings of a signature's types are tried."""
+_MOST_INSTRUCTIONS = 2_000
+"""Characters: each run keeps them."""
 
 
 def program_fingerprint(program: Program) -> dict[str, Any]:
     """The class of a program, and for each predictor its signature and its tools.
 
-    `{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`.
+    `{"program": class, "predictors": {path: {"signature", "instructions", "digest", "tools": {name:
+    digest}}}}`. The instructions are there for people who compare two runs; the digest covers them.
     """
     # Not the module: a program defined in a script is in `__main__` there, but in another module
     # when another process imports it.
@@ -40,6 +43,7 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
             tools[provided.name] = digest_of(provided.declaration())
         predictors[path] = {
             "signature": signature.signature,
+            "instructions": signature.instructions[:_MOST_INSTRUCTIONS],
             # Cached, because a stored run needs it twice.
             "digest": signature.cached_value(_own_digest, partial(_own_digest, signature)),
             "tools": tools,

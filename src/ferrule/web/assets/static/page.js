@@ -73,6 +73,8 @@ function update (old, element) {
   const open = [...old.querySelectorAll('details')]
   element.querySelectorAll('details').forEach((each, at) => { if (at in open) each.open = open[at].open })
   if (old.open) element.open = true
+  const ticked = old.querySelector('[form=compare]:checked')
+  if (ticked) element.querySelector('[form=compare]').checked = true
   const had = old.contains(document.activeElement)
   old.replaceWith(element)
   if (had) element.focus({ preventScroll: true })
