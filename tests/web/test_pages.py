@@ -453,9 +453,16 @@ def test_a_row_escapes_every_text() -> None:
         found = Markup()
         rows = SimpleNamespace(rows=[row_of(run)])
         found.feed(fill_template("rows.html", runs=rows, now=3.0))
-        assert {tag for tag, _ in found.tags} <= {"tr", "td", "a", "p", "span", "time", "small"}, (
-            text
-        )
+        assert {tag for tag, _ in found.tags} <= {
+            "tr",
+            "td",
+            "a",
+            "p",
+            "span",
+            "time",
+            "small",
+            "input",
+        }, text
         assert not any(
             name.startswith("on") or HIDDEN.search(value or "")
             for _, names in found.tags
