@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from page_server import Client, served
 from page_store import answer, call, finish, look_up_order, photo, start
 
-from ferrule import MemoryStore, ReAct, Signature, context
+from ferrule import Evaluate, MemoryStore, Predict, ReAct, Signature, context
 from ferrule.testing import ScriptedLM
 from ferrule.web.ui import ui_app
 
@@ -98,3 +99,49 @@ def test_the_prompts_of_the_page_s_program_are_compared_as_they_were_sent(
         page = Client(address, app.links["ann"]).get("/compare?run=old&run=same").text
     assert "System message" in page
     assert "look_up_order" in page
+
+
+# -- two evaluations
+
+CASES = [{"message": text, "good": text} for text in ("a", "b", "c", "d")]
+
+
+def evaluated(store: MemoryStore, name: str, answers: dict[str, str]) -> None:
+    def model(request: Any) -> dict[str, Any]:
+        word = request.messages[-1].text.split("[[ ## message ## ]]")[-1].split()[0]
+        return {"outputs": {"answer": answers.get(word, word)}}
+
+    def exact(example: Any, prediction: Any) -> Any:
+        is_right = example["good"] == prediction.answer
+        return SimpleNamespace(score=is_right, feedback="" if is_right else "Not the same.")
+
+    program = Predict("message -> answer", lm=ScriptedLM(by=model))
+    Evaluate(CASES, exact, inputs=["message"], store=store, evaluation_id=name)(program)
+
+
+def test_two_evaluations_say_which_items_changed() -> None:
+    store = MemoryStore()
+    evaluated(store, "v1", {"b": "x", "d": "y"})
+    evaluated(store, "v2", {"a": "z", "d": "w"})
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        listed = ann.get("/evaluations").text
+        assert listed.count('name="of"') == 2
+        assert "exact <b>0.5</b>" in listed
+        page = ann.get("/evaluations?of=v2&of=v1").text
+        assert ann.get("/evaluations?of=v1").status == 400
+        assert ann.get("/evaluations?of=v1&of=v3").status == 404
+        assert ann.get("/?evaluation=v1").text.count("data-item data-key") == 4
+    assert "1 improved, 1 worsened, 2 the same; of the same, 1 with another answer." in page
+    sections = re.findall(
+        r'<section aria-label="(\w.*?)">.*?<th scope="row">(\w+)', page, re.DOTALL
+    )
+    assert sections == [("Worse", "a"), ("Better", "b"), ("The same score, another answer", "d")]
+    assert "Not the same." in page
+    assert page.count("/compare?run=v1.") == 3
+
+
+def test_without_evaluations_the_page_says_how_to_make_one(ann: Client) -> None:
+    assert "No evaluations yet" in ann.get("/evaluations").text
+    assert 'href="/evaluations"' not in ann.get("/").text

@@ -125,3 +125,55 @@ def test_the_command_takes_a_role_after_the_name(tmp_path: Any, capsys: Any) -> 
         "bob": "read",
         "a=b": "decide:Support",
     }
+
+
+# -- who looks at a run, and what people write about it
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("ann", 303), ("bob", 403), ("eve", 303), ("joe", 403), ("kim", 303)],
+)
+def test_who_may_decide_may_assign_a_run_and_write_notes(
+    app: Any, address: str, store: SQLiteStore, name: str, status: int
+) -> None:
+    person = client(app, address, name)
+    assigned = person.post("/runs/order-1042/assign", {"person": "joe"}, page="/")
+    noted = person.post("/runs/order-1042/note", {"note": "I ask the bank."}, page="/")
+    assert (assigned.status, noted.status) == (status, status)
+    is_done = status == 303
+    assert (store.summary("order-1042").assigned == "joe") == is_done
+    assert [note.author for note in store.notes("order-1042")] == [name] * is_done
+    page = person.get("/runs/order-1042").text
+    assert ("/runs/order-1042/assign" in page) == is_done
+    assert ("Assigned to <b>joe</b>" in page) == is_done
+    assert ("I ask the bank." in page) == is_done
+
+
+def test_an_assigned_question_is_found_in_the_inbox_and_in_the_list(
+    app: Any, address: str, store: SQLiteStore
+) -> None:
+    ann = client(app, address, "ann")
+    [question] = store.summary("order-1042").questions
+    form = {"to": "ann", "back": "inbox", "question": question.id, "filter": "tool=refund"}
+    sent = ann.post("/runs/order-1042/assign", form, page="/")
+    assert sent.headers["location"] == f"/inbox?tool=refund#q-{question.id}"
+    ann.post("/runs/order-1042/note", {"note": "<b>Call</b> back"}, page="/")
+    mine = ann.get("/inbox?assigned=ann").text
+    others = ann.get("/inbox?assigned=-").text
+    assert (f"q-{question.id}" in mine, f"q-{question.id}" in others) == (True, False)
+    assert "&lt;b&gt;Call" in ann.send("GET", "/inbox?assigned=ann").body.decode()
+    listed = ann.get("/?assigned=ann").text
+    assert "assigned to <b>ann</b>" in listed
+    assert listed.count("data-item data-key") == 1
+    ann.post("/runs/order-1042/assign", {"person": " "}, page="/")
+    assert store.summary("order-1042").assigned == ""
+
+
+def test_what_is_no_note_is_refused(app: Any, address: str, store: SQLiteStore) -> None:
+    ann = client(app, address, "ann")
+    for note in ("", "  ", "x" * 5_000, "a\0b"):
+        assert ann.post("/runs/order-1042/note", {"note": note}, page="/").status == 409
+    assert ann.post("/runs/order-1042/assign", {"person": "a\nb"}, page="/").status == 409
+    assert ann.post("/runs/nowhere/note", {"note": "x"}, page="/").status == 404
+    assert store.notes("order-1042") == []

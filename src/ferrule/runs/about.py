@@ -22,6 +22,7 @@ _LONGEST_NAME = 100
 _MOST_BYTES = 16_000
 """Of all metadata of a run, as JSON: each list of runs reads it."""
 _LONGEST_TITLE = 200
+_LONGEST_NOTE = 4_000
 _DIGITS = 32
 _NOT_IN_A_LINE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _HOW = "such as {'user': 'ada', 'conversation': 'c-17'}"
@@ -154,6 +155,38 @@ def _is_line(text: Any) -> bool:
     if type(text) is not str:
         return False
     return not any(unicodedata.category(character) in _NOT_IN_A_LINE for character in text)
+
+
+def assignment_label(person: str) -> str:
+    """What a store indexes of the person to whom a run is assigned."""
+    # Two names and a value: no metadata has a digest like this.
+    return digest_of(["assigned", "to", person], _DIGITS)
+
+
+def check_person(person: Any) -> str:
+    """The name of a person to whom a run is assigned; empty for nobody.
+
+    Raises `InputError` for what is not a short line.
+    """
+    if not _is_line(person) or len(person) > _LONGEST_NAME:
+        raise InputError(
+            f"A run is assigned to a name of at most {_LONGEST_NAME} characters on one line, or "
+            f"to '' for nobody; found {shown(person)}."
+        )
+    return person.strip()
+
+
+def check_note(text: Any) -> str:
+    """The text of a note on a run. Raises `InputError` for what no store keeps as it is."""
+    is_text = type(text) is str and bool(text.strip()) and len(text) <= _LONGEST_NOTE
+    if is_text:
+        is_text = not any(unicodedata.category(letter) == "Cs" or letter == "\0" for letter in text)
+    if not is_text:
+        raise InputError(
+            f"A note is a text of 1 to {_LONGEST_NOTE:,} characters, valid UTF-8 without NUL; "
+            f"found {shown(text)}."
+        )
+    return text.strip()
 
 
 def read_pairs(pairs: Iterable[str]) -> dict[str, Any]:

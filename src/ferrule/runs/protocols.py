@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ferrule.acts import Flow
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision
+    from ferrule.runs.evaluations import EvaluationFigures, ItemScore
     from ferrule.runs.life import Execution
     from ferrule.runs.overview import Overview
     from ferrule.values.conversation.exchange import Request, Response
@@ -114,6 +115,12 @@ class Summary(Struct, frozen=True, kw_only=True):
     """How often its program asked a model."""
     seconds: float = 0.0
     """How long it has executed, without the time in which it waited."""
+    assigned: str = ""
+    """The person who looks at it; empty for nobody."""
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By metric, if an evaluation scored it."""
+    feedback: str = ""
+    """What the metrics said in words."""
 
     @property
     def cost(self) -> float | None:
@@ -121,9 +128,17 @@ class Summary(Struct, frozen=True, kw_only=True):
         return self.usage.cost
 
 
+class RunNote(Struct, frozen=True, kw_only=True):
+    """What a person wrote about a run, for other people. No model reads it."""
+
+    text: str
+    author: str
+    at: float
+
+
 RunOrder = Literal["updated", "created", "duration", "steps", "tokens", "cost"]
 """By what a list of runs is sorted."""
-NameKind = Literal["program", "tool", "model"]
+NameKind = Literal["program", "tool", "model", "evaluation"]
 
 
 class RunFilter(TypedDict, total=False):
@@ -144,6 +159,10 @@ class RunFilter(TypedDict, total=False):
     """True: a call of `tool`, or of any tool, failed."""
     model: str | None
     """Runs that this model answered."""
+    evaluation: str | None
+    """Runs that this evaluation scored, by its `evaluation_id`."""
+    assigned: str | None
+    """Runs that are assigned to this person."""
     since: float | None
     """Runs that changed at this time or later, in seconds since 1970."""
     until: float | None
@@ -358,11 +377,38 @@ class Store(Protocol):
         ...
 
     def names(self, kind: NameKind) -> Sequence[str]:
-        """The names of the programs, tools or models of all runs, sorted. At most 500."""
+        """The names of the programs, tools, models or evaluations of all runs, sorted.
+
+        At most 500.
+        """
+        ...
+
+    def count_questions(self) -> dict[str, int]:
+        """How many questions wait for a decision, by the program of their runs. It is cheap."""
         ...
 
     def overview(self, *, since: float, until: float) -> Overview:
         """The runs that changed last in a period, in figures; times are seconds since 1970."""
+        ...
+
+    def assign(self, run_id: str, person: str) -> None:
+        """Say who looks at a run; an empty name is nobody. The run itself does not change."""
+        ...
+
+    def add_note(self, run_id: str, text: str, *, author: str = "") -> RunNote:
+        """Write a note on a run, for other people. No model reads it, and no search finds it."""
+        ...
+
+    def notes(self, run_id: str) -> Sequence[RunNote]:
+        """The notes on a run, the oldest first."""
+        ...
+
+    def score(self, evaluation: str, items: Mapping[str, ItemScore]) -> None:
+        """Keep how an evaluation scored runs, by their ids; ids without a run are left out."""
+        ...
+
+    def evaluations(self) -> Sequence[EvaluationFigures]:
+        """The 50 evaluations that were scored last, the latest first."""
         ...
 
     def summary(self, run_id: str) -> Summary:
@@ -448,7 +494,7 @@ def check_filter(wanted: Mapping[str, Any]) -> RunFilter:
             f"found {', '.join(sorted(unknown))}."
         )
     check_status(wanted.get("status"))
-    for name in ("program", "search", "tool", "model"):
+    for name in ("program", "search", "tool", "model", "evaluation", "assigned"):
         value = wanted.get(name)
         if value is not None and not isinstance(value, str):
             raise ConfigurationError(f"`{name}` is a text; found {shown(value)}.")

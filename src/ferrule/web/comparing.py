@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs in their programs, inputs, steps and figures.
+"""Two runs, or two evaluations, side by side: what differs.
 
 Everything is text in two columns. So a person sees at once whether a row differs, and the words
 that differ are marked in it.
@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct, field
 
+from ferrule.programs.lifecycle.evaluate import EvaluatedItem, Evaluation
+from ferrule.runs.evaluations import EvaluationFigures
 from ferrule.runs.protocols import Summary
 from ferrule.runs.story import Beat
+from ferrule.values.conversation.exchange import Usage
 from ferrule.web.markup import MOST_SHOWN, date, money, pretty, span, with_gaps
 from ferrule.web.steps import calls_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ferrule.runs.protocols import Store
     from ferrule.web.reading import Read
     from ferrule.web.steps import CallInStep
 
@@ -251,6 +255,75 @@ def _call_texts(name: str, shown: CallInStep) -> dict[str, str]:
             outcome = f"failed: {outcome}"
     texts[f"{name} returned"] = outcome
     return texts
+
+
+# -- two evaluations
+
+ItemPair = tuple[EvaluatedItem | None, EvaluatedItem | None]
+
+
+class ComparedEvaluations(Struct, kw_only=True):
+    """Two evaluations, the one that was scored earlier first."""
+
+    before: EvaluationFigures
+    after: EvaluationFigures
+    metrics: list[str]
+    words: str
+    """How many items changed."""
+    worse: list[ItemPair]
+    better: list[ItemPair]
+    answers: list[ItemPair]
+    """Items with the same score and another answer."""
+    alone: list[ItemPair]
+    """Items that only one of the evaluations has."""
+
+
+def compare_evaluations(
+    store: Store, before: EvaluationFigures, after: EvaluationFigures
+) -> ComparedEvaluations:
+    """Which items changed, as `Evaluation.compare` says it, and whose answers did."""
+    metrics = list(dict.fromkeys([*after.scores, *before.scores]))
+    first, second = _stored_evaluation(store, before), _stored_evaluation(store, after)
+    changes = second.compare(first)
+    changed = {change.after.key for change in (*changes.improved, *changes.worsened)}
+    earlier = {item.key: item for item in first.items}
+    answers: list[ItemPair] = []
+    for item in second.items:
+        old = earlier.get(item.key)
+        if old is not None and item.key not in changed and _outcome(old) != _outcome(item):
+            answers.append((old, item))
+    return ComparedEvaluations(
+        before=before,
+        after=after,
+        metrics=metrics,
+        words=str(changes),
+        worse=[(change.before, change.after) for change in changes.worsened],
+        better=[(change.before, change.after) for change in changes.improved],
+        answers=answers,
+        alone=[
+            *((item, None) for item in changes.only_before),
+            *((None, item) for item in changes.only_after),
+        ],
+    )
+
+
+def _stored_evaluation(store: Store, figures: EvaluationFigures) -> Evaluation:
+    """An evaluation as far as the store knows it: its runs with their scores."""
+    zeros = dict.fromkeys(figures.scores, 0.0)
+    items: list[EvaluatedItem] = []
+    for run in store.list(evaluation=figures.name, limit=None, order="created", ascending=True):
+        # The id of such a run ends with a digest of its inputs: it is the same in each evaluation.
+        key = run.id.removeprefix(f"{figures.name}.")
+        items.append(
+            EvaluatedItem(
+                {"item": key}, None, {**zeros, **run.scores}, feedback=run.feedback, run=run
+            )
+        )
+    return Evaluation(items, list(figures.scores) or [""], Usage(), 0.0, figures.name)
+
+
+def _outcome(item: EvaluatedItem) -> tuple[str, str, str | None]:
+    return item.run.status, item.run.answered, item.run.error
 
 
 # -- the words that differ

@@ -16,7 +16,7 @@ from ferrule.approval.call_view import refuse_unseen
 from ferrule.approval.policy import Grant
 from ferrule.encoding.encode import digest_of, json_text
 from ferrule.encoding.safe_text import TypedText, reveal
-from ferrule.errors import DecisionError, FerruleError, StoreError
+from ferrule.errors import DecisionError, FerruleError, InputError, StoreError
 from ferrule.runs.store.listing import stored_head
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
@@ -215,6 +215,27 @@ class Deciding:
         except Refused as refused:  # the sender cannot mend it
             _log.warning("The run %s has its result. %s", run_id, refused.text)
 
+    def assign(self, request: Request) -> Response:
+        """`/runs/ID/assign`: who looks at the run."""
+        sent: Mapping[str, str] = request.scope["ferrule.form"]
+        person = sent.get("to") or sent.get("person", "").strip()
+        try:
+            self._store.assign(self._run(request).id, person)
+        except InputError as error:
+            raise Refused(409, str(error)) from error
+        return _back(request, question=sent.get("question", ""), part="people")
+
+    def add_note(self, request: Request) -> Response:
+        """`/runs/ID/note`: a text for other people."""
+        sent: Mapping[str, str] = request.scope["ferrule.form"]
+        author = request.scope["ferrule.session"].person
+        text = sent.get("note", "").replace("\r\n", "\n")
+        try:
+            self._store.add_note(self._run(request).id, text, author=author)
+        except InputError as error:
+            raise Refused(409, str(error)) from error
+        return _back(request, question=sent.get("question", ""), part="people")
+
     def say(self, request: Request) -> Response:
         """`/runs/ID/say`: a message to the agent of the run."""
         run_id = reading.id_from_path(request.path_params["id"])
@@ -381,8 +402,11 @@ class Deciding:
         return self._pages.html(request, "question_page.html", status=422, card=card)
 
 
-def _back(request: Request, *, question: str = "") -> Response:
-    """To the page that a form was on, and there to the question that it decided, or another."""
+def _back(request: Request, *, question: str = "", part: str = "") -> Response:
+    """To the page that a form was on, and there to the question that it decided, or another.
+
+    Or, on the page of a run, to a part of it.
+    """
     run_id = request.path_params["id"]
     back = request.scope["ferrule.form"].get("back")
     if back == "chat":  # it begins at its end, where the message is typed
@@ -394,7 +418,9 @@ def _back(request: Request, *, question: str = "") -> Response:
         if query.text:
             address += f"?{query.text}"
     question = question or request.path_params.get("question", "")
-    if question:
+    if part and back != "inbox":
+        address += f"#{part}"
+    elif question:
         address += f"#q-{quote(question)}"
     return RedirectResponse(address, 303)
 

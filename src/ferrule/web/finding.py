@@ -44,13 +44,14 @@ ORDERS: dict[str, RunOrder] = {
 }
 """What an address calls an order."""
 PARAMETERS = (
-    "status", "q", "program", "tool", "model", "failed", "metadata", "period", "from", "to",
-    "min", "max", "order", "up", "before",
+    "status", "q", "program", "tool", "model", "evaluation", "failed", "metadata", "assigned",
+    "period", "from", "to", "min", "max", "order", "up", "before",
 )  # fmt: skip
 """What an address may say."""
 _KEYS = {
     "status": "status", "q": "search", "program": "program", "tool": "tool", "model": "model",
-    "failed": "tool_failed", "metadata": "metadata", "period": "since", "from": "since",
+    "failed": "tool_failed", "evaluation": "evaluation", "metadata": "metadata",
+    "assigned": "assigned", "period": "since", "from": "since",
     "to": "until", "min": "min_cost", "max": "max_cost",
 }  # fmt: skip
 """What each parameter is in a `RunFilter`. A day of `from` counts more than a period."""
@@ -116,7 +117,13 @@ class ListQuery(Struct, frozen=True, kw_only=True):
         """The filters in words, each with the address of the list without it."""
         texts = self.filters
         words: list[tuple[str, str]] = []
-        names = {"q": "words", "metadata": "for", "min": "at least $", "max": "at most $"}
+        names = {
+            "q": "words",
+            "metadata": "for",
+            "assigned": "assigned to",
+            "min": "at least $",
+            "max": "at most $",
+        }
         for name, text in texts.items():
             shown = f"{names.get(name, name)} {text}"
             if name == "failed":
@@ -301,7 +308,7 @@ def row_of(run: Summary) -> RunRow:
         kind=kind,
         waiting=len(waiting),
         continues=continues,
-        version=version_of(run.updated_at, run.status, run.leased, run.decided),
+        version=version_of(run.updated_at, run.status, run.leased, run.decided, run.assigned),
     )
 
 

@@ -40,6 +40,7 @@ _MOST_ROWS = 100
 _FAR = 2.0
 """A number so many times the median, or so many times below it, sticks out."""
 _FEWEST_TO_COMPARE = 3
+_NOBODY = "-"
 _DIGITS = re.compile(r"\d+")
 _NAMES_OF_RULES = frozenset({"reason", "where", "when", "expires_s"})
 """Keywords of `allow` and `ask` that are not arguments of a call."""
@@ -70,10 +71,13 @@ class InboxQuery(Struct, kw_only=True):
 
     program: str = ""
     tool: str = ""
+    assigned: str = ""
+    """The person to whom the run is assigned; `-` for those without one."""
     search: str = ""
     programs: list[str] = field(default_factory=list[str])
     """What there is to choose from."""
     tools: list[str] = field(default_factory=list[str])
+    persons: list[str] = field(default_factory=list[str])
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
@@ -81,13 +85,19 @@ class InboxQuery(Struct, kw_only=True):
         return cls(
             program=query.get("program", ""),
             tool=query.get("tool", ""),
+            assigned=query.get("assigned", "").strip(),
             search=query.get("q", "").strip(),
         )
 
     @property
     def text(self) -> str:
         """As the query of an address; empty for all questions."""
-        wanted = {"program": self.program, "tool": self.tool, "q": self.search}
+        wanted = {
+            "program": self.program,
+            "tool": self.tool,
+            "assigned": self.assigned,
+            "q": self.search,
+        }
         return urlencode({name: value for name, value in wanted.items() if value})
 
     def note_choices(self, asked: Iterable[AskedQuestion]) -> None:
@@ -95,6 +105,7 @@ class InboxQuery(Struct, kw_only=True):
         questions = list(asked)
         self.programs = sorted({each.run.program for each in questions})
         self.tools = sorted({each.question.call.name for each in questions})
+        self.persons = sorted({each.run.assigned for each in questions if each.run.assigned})
 
     def fits(self, asked: AskedQuestion) -> bool:
         """Whether a question is wanted."""
@@ -102,6 +113,8 @@ class InboxQuery(Struct, kw_only=True):
         if self.program and run.program != self.program:
             return False
         if self.tool and question.call.name != self.tool:
+            return False
+        if self.assigned and (run.assigned or _NOBODY) != self.assigned:
             return False
         if not self.search:
             return True

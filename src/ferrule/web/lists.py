@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse
 
 from ferrule.runs.store.listing import stored_head
 from ferrule.web import finding
-from ferrule.web.comparing import compare_runs
+from ferrule.web.comparing import compare_evaluations, compare_runs
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
 from ferrule.web.pages import existing_run
@@ -33,9 +33,10 @@ _VIEWS = "ferrule-views"
 """The cookie with the saved views: it is the browser's, not the store's."""
 _MOST_VIEWS = 12
 _MOST_CHOICES = 20
+_MOST_ITEMS = 200
 _LONGEST_NAME, _LONGEST_QUERY = 40, 300
 _YEAR_S = 365 * 86_400
-_KINDS: tuple[NameKind, ...] = ("program", "tool", "model")
+_KINDS: tuple[NameKind, ...] = ("program", "tool", "model", "evaluation")
 
 
 class Lists:
@@ -143,6 +144,23 @@ class Lists:
         if work is None or not work.fits(stored_head(self._store, run_id)):
             return ""
         return work.system_message(run_id)
+
+    def evaluations(self, request: Request) -> Response:
+        """`/evaluations`; and with `?of=NAME&of=NAME`, two of them side by side."""
+        names = request.query_params.getlist("of")
+        evaluations = self._store.evaluations()
+        if not names:
+            return self._pages.html(request, "evaluations.html", evaluations=evaluations)
+        if len(names) != 2:
+            raise Refused(400, f"Two evaluations are compared; you ticked {len(names)}.")
+        chosen = [each for each in evaluations if each.name in names]
+        if len(chosen) != 2:
+            raise Refused(404, "This store has no two such evaluations.")
+        after, before = chosen
+        both = compare_evaluations(self._store, before, after)
+        return self._pages.html(
+            request, "compare_evaluations.html", both=both, MOST_ITEMS=_MOST_ITEMS
+        )
 
     def csv(self, request: Request) -> Response:
         """`/runs.csv`."""

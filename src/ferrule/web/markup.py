@@ -164,6 +164,11 @@ def with_gaps(value: int) -> str:
     return f"{value:,}".replace(",", "\u2009")
 
 
+def score(value: float) -> str:
+    """A score of a metric."""
+    return f"{value:.3g}"
+
+
 def money(value: float) -> str:
     """US dollars."""
     return f"${value:.2f}" if value >= 1 else f"${value:.4f}"

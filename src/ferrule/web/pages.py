@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from functools import partial
 from secrets import token_urlsafe
 from time import time
@@ -36,12 +37,12 @@ from ferrule.web.steps import picture_type
 from ferrule.web.timeline import Timeline, grouped_steps, timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from starlette.requests import Request
 
     from ferrule.approval.question import Decision
-    from ferrule.runs.protocols import Store, Summary
+    from ferrule.runs.protocols import RunNote, Store, Summary
     from ferrule.runs.story import Beat
     from ferrule.values.conversation.exchange import Request as ModelRequest
     from ferrule.web.live import PageEvent, Watch
@@ -89,6 +90,7 @@ class Pages:
             "stream": stream,
             "store": self._title,
             "waiting": self.count_waiting(request),
+            "has_evaluations": bool(self.store.names("evaluation")),
             "told": self._news.pop(request.scope["ferrule.session"].csrf, ""),
         }
         return HTMLResponse(
@@ -105,6 +107,7 @@ class Pages:
             "csrf": session.csrf,
             "may_decide": partial(self.may, request, "decide"),
             "may_administer": is_administrator,
+            "people": list(self._people),
             "has_chat": self.can_chat and is_administrator,
         }
         return fill_template(name, **common, **values)
@@ -154,7 +157,7 @@ class Pages:
         """How many questions wait for a decision of this person."""
         return sum(
             count
-            for program, count in reading.waiting_by_program(self.store).items()
+            for program, count in self.store.count_questions().items()
             if self.person(request).may("decide", program)
         )
 
@@ -215,6 +218,7 @@ class Pages:
             "asked": [
                 self.question(request, question) for question in reading.asked(self.store, run)
             ],
+            "notes": self.store.notes(run.id),
             "actions": self._actions(request, run, head),
             "answer": self._answer(request, run, head),
         }
@@ -405,20 +409,20 @@ class Pages:
 
     def waiting(self, request: Request) -> Response:
         """`/waiting`: the questions that wait, for a page that is hidden and has no stream."""
-        undecided = [
-            asked
-            for asked in reading.inbox(self.store)[0]
-            if asked.decision is None and self.person(request).may("decide", asked.run.program)
-        ]
-        latest = [
-            {
-                "id": asked.question.id,
-                "text": brief_of(asked.question),
-                "href": f"/runs/{reading.id_in_path(asked.run.id)}#q-{asked.question.id}",
-            }
-            for asked in undecided[-_MOST_TOLD:]
-        ]
-        return JSONResponse({"count": len(undecided), "questions": latest})
+        latest: list[dict[str, str]] = []
+        for run in reversed(self.store.list(status="waiting", limit=_MOST_TOLD)):
+            if not self.person(request).may("decide", run.program):
+                continue
+            latest += [
+                {
+                    "id": question.id,
+                    "text": brief_of(question),
+                    "href": f"/runs/{reading.id_in_path(run.id)}#q-{question.id}",
+                }
+                for question in reading.undecided(run)
+            ]
+        count = self.count_waiting(request)
+        return JSONResponse({"count": count, "questions": latest[-_MOST_TOLD:]})
 
     # -- parts
 
@@ -454,12 +458,17 @@ class Pages:
         args = values.shown(edits, removed)
         args_before = values.shown({})
         csrf = request.scope["ferrule.session"].csrf
+        notes: Sequence[RunNote] = ()
+        if _is_inbox(request):
+            with suppress(StoreError):  # deleted meanwhile
+                notes = self.store.notes(asked.run.id)
         return {
             "run": asked.run,
             "question": question,
             "shown": shown,
             "folders": describe_folders(grant) if grant is not None else "",
             "inputs": self._inputs(asked.run),
+            "notes": notes,
             "decision": decision,
             "form": form,
             "back": _page_of(request),
@@ -473,7 +482,7 @@ class Pages:
             "marks": {name: (args_before.get(name), args[name]) for name in edits},
             "problem": "",
             "sent": {},
-            "version": version_of(question, decision, next_step, csrf),
+            "version": version_of(question, decision, next_step, csrf, asked.run.assigned, notes),
             **typed,
         }
 
@@ -555,7 +564,7 @@ class _RunNews:
         draft_version = draft.version if draft is not None else 0
         beats = run.since(self._entries)
         waiting = pages.count_waiting(self._request)
-        version = version_of(summary, waiting)
+        version = version_of(summary, waiting, pages.store.notes(run.run_id))
         if not beats and version == self._version and draft_version == self._draft_version:
             return
         base = f"/runs/{reading.id_in_path(summary.id)}"
@@ -612,8 +621,10 @@ class _InboxNews:
         for question_id in self._known.keys() - waiting_ids:
             self._let_go(question_id)
         self._known.update({asked.question.id: asked for asked in waiting})
+        groups = pages.inbox_cards(request, waiting)
+        cards = [card for group in groups for card in group["cards"]]
         version = version_of(
-            sorted(self._gone), [(asked.question.id, asked.decision) for asked in waiting], damaged
+            sorted(self._gone), [(card["question"].id, card["version"]) for card in cards], damaged
         )
         if version == self._version:
             return
@@ -627,7 +638,7 @@ class _InboxNews:
             request,
             "live.html",
             page="inbox",
-            groups=pages.inbox_cards(request, waiting),
+            groups=groups,
             gone=gone,
             damaged=damaged,
             waiting=pages.count_waiting(request),

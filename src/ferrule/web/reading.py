@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from threading import Lock, RLock
@@ -136,14 +135,6 @@ def undecided(run: Summary) -> list[Question]:
 def can_go_on(run: Summary) -> bool:
     """Whether a run waits for nothing but to be resumed: all its questions are decided."""
     return run.status == "waiting" and bool(run.questions) and not run.leased and not undecided(run)
-
-
-def waiting_by_program(store: Store) -> Counter[str]:
-    """How many questions are undecided, by the program of their runs."""
-    counts = Counter[str]()
-    for run in store.list(status="waiting", limit=None):
-        counts[run.program] += len(undecided(run))
-    return counts
 
 
 class Read(Struct):

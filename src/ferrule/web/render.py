@@ -99,6 +99,7 @@ def _templates() -> Any:
         run_id=reading.id_in_path,
         number=markup.with_gaps,
         money=markup.money,
+        score=markup.score,
     )
     environment.globals.update(
         state_html=markup.state_html,
@@ -124,6 +125,7 @@ def _templates() -> Any:
     # Loaded once: `import` in a template costs as much as a table each time.
     for name in ("step", "timeline", "parts"):
         environment.globals[name] = environment.get_template(f"{name}.html").module
+    environment.globals["people_of"] = environment.get_template("people.html").module
     return environment
 
 

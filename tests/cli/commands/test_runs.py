@@ -185,6 +185,9 @@ class Secretive:
 
 
 LINE = {
+    "assigned",
+    "scores",
+    "feedback",
     "asked",
     "answered",
     "steps",
@@ -1115,6 +1118,7 @@ def test_runs_are_searched_filtered_sorted_and_limited(here: Path, capsys: Any) 
         "a",
     ]
     assert listed("--until", "1h") == listed("--tool-failed") == listed("--tool", "no") == []
+    assert listed("--assigned", "ann") == listed("--evaluation", "v1") == []
     assert "Pay Ann" in said(capsys, "runs", "ann")
     assert main(["runs", "--since", "soon"]) == 2
     assert main(["runs", "--order", "size"]) == 2

@@ -166,6 +166,17 @@ def test_a_stored_evaluation_asks_the_model_only_for_what_is_missing() -> None:
     assert again.scores["exact"] == pytest.approx(2 / 3)
 
 
+@both
+def test_a_stored_evaluation_keeps_its_scores_with_the_runs(how: str) -> None:
+    store = MemoryStore()
+    cases = [*CASES, {"review": "boom", "mood": "bad"}]
+    result = evaluated(Evaluate(cases, exact, store=store, evaluation_id="v1"), classify(), how)
+    [figures] = store.evaluations()
+    assert (figures.name, figures.items, figures.failed) == ("v1", 4, 1)
+    assert figures.scores == result.scores
+    assert {run.id for run in store.list(evaluation="v1")} == {item.run.id for item in result}
+
+
 def test_two_evaluations_are_compared_by_example() -> None:
     before = Evaluate(CASES, exact)(classify())
     better = ScriptedLM(by=lambda request: {"outputs": {"mood": "good"}})

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from msgspec.structs import replace
 
 import ferrule.runs.store.sqlite.store as module
 from ferrule.approval.question import Decision, Question
-from ferrule.errors import ConfigurationError, DecisionError, StoreError
+from ferrule.errors import ConfigurationError, DecisionError, InputError, StoreError
 from ferrule.forms import usage_form
 from ferrule.runs.about import about
+from ferrule.runs.evaluations import ItemScore
 from ferrule.runs.journal.encode import entry_text, record_form
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.outline import NameUse, Outline
@@ -1135,3 +1137,86 @@ def test_the_overview_has_the_figures_of_the_runs_of_a_period(kept: Kept, suppor
     kept.pass_s(10_000)
     later = support.now() + 1
     assert support.overview(since=later - 10, until=later).runs == 0
+
+
+# -- what people say of runs, and what evaluations found
+
+
+def test_a_run_is_assigned_to_a_person_and_found_by_it(support: Store) -> None:
+    changed_at = support.summary("acme-1").updated_at
+    support.assign("acme-1", "ann")
+    support.assign("globex", "bob")
+    support.assign("globex", " ann ")
+    assert ids(support.list(assigned="ann")) == ["acme-1", "globex"]
+    assert support.list(assigned="bob") == []
+    assert (support.summary("acme-1").assigned, support.summary("acme-1").updated_at) == (
+        "ann",
+        changed_at,
+    )
+    support.assign("acme-1", "")
+    assert ids(support.list(assigned="ann")) == ["globex"]
+    with pytest.raises(StoreError, match="no run"):
+        support.assign("nowhere", "ann")
+    with pytest.raises(InputError, match="on one line"):
+        support.assign("acme-1", "ann\nbob")
+
+
+def test_metadata_finds_no_assignment(store: Store) -> None:
+    keep(store, "r", metadata={"assigned": "ann"})
+    assert store.list(assigned="ann") == []
+
+
+def test_notes_have_an_author_and_a_time_and_go_with_their_run(support: Store) -> None:
+    first = support.add_note("acme-1", " I ask the bank. ", author="ann")
+    support.add_note("acme-1", "It is \u202epaid\n\U0001f600")
+    assert (first.text, first.author) == ("I ask the bank.", "ann")
+    assert [note.text for note in support.notes("acme-1")] == [
+        "I ask the bank.",
+        "It is \u202epaid\n\U0001f600",
+    ]
+    assert support.notes("globex") == []
+    assert support.list(search="bank") == []
+    support.assign("acme-1", "ann")
+    support.redact("acme-1")
+    assert (support.notes("acme-1"), support.summary("acme-1").assigned) == ([], "")
+    for text in ("  ", "a\0b", "\ud800", "x" * 4_001, None):
+        with pytest.raises(InputError, match="A note is"):
+            support.add_note("acme-1", text)  # pyright: ignore[reportArgumentType]
+
+
+def test_undecided_questions_are_counted_by_program(store: Store) -> None:
+    second = replace(QUESTION, id="q2")
+    lease = store.create("r", program="P", head=head())
+    store.release(lease, status="waiting", head=head(QUESTION, second))
+    keep(store, "other")
+    assert store.count_questions() == {"P": 2}
+    store.decide("r", QUESTION.approve())
+    store.decide("r", QUESTION.approve())
+    assert store.count_questions() == {"P": 1}
+    stored = store.take("r", after=0)
+    assert store.count_questions() == {}
+    assert stored.lease is not None
+    # A decision that the run has not used is still one.
+    store.release(stored.lease, status="waiting", head=head(QUESTION, second))
+    assert store.count_questions() == {"P": 1}
+    store.cancel("r")
+    assert store.count_questions() == {}
+
+
+def test_an_evaluation_keeps_its_scores_with_the_runs(support: Store) -> None:
+    items = {
+        "acme-1": ItemScore(scores={"exact": 1.0, "odd": math.nan}),
+        "globex": ItemScore(scores={"exact": 0.0}, has_failed=True, feedback="Too late."),
+        "nowhere": ItemScore(scores={"exact": 1.0}),
+    }
+    support.score("v1", items)
+    support.score("v1", items)
+    [found] = support.evaluations()
+    assert (found.name, found.items, found.failed, found.scores) == ("v1", 2, 1, {"exact": 0.5})
+    assert ids(support.list(evaluation="v1")) == ["acme-1", "globex"]
+    assert support.names("evaluation") == ["v1"]
+    line = support.summary("globex")
+    assert (line.scores, line.feedback) == ({"exact": 0.0}, "Too late.")
+    support.redact("globex")
+    support.delete("acme-1")
+    assert support.evaluations() == []

@@ -120,6 +120,13 @@ def list_runs(
             help="Only runs that were started with this metadata. May be repeated.",
         ),
     ] = None,
+    evaluation: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only runs that this evaluation scored.")
+    ] = None,
+    assigned: Annotated[
+        str | None,
+        typer.Option(metavar="PERSON", help="Only runs that are assigned to this person."),
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only runs that changed since: 24h, 7d or 2026-11-28."),
@@ -160,6 +167,8 @@ def list_runs(
             "search": " ".join(search or ()),
             "tool_failed": tool_failed or None,
             "metadata": read_pairs(metadata or ()),
+            "evaluation": evaluation,
+            "assigned": assigned,
             "min_cost": min_cost,
         }
         if since is not None:

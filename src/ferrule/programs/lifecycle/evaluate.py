@@ -23,6 +23,7 @@ from ferrule.encoding.safe_text import one_line
 from ferrule.errors import ConfigurationError, InputError, checks_keywords, shown
 from ferrule.programs.lifecycle.batch import check_workers
 from ferrule.runs.cases.expectations import Expectation
+from ferrule.runs.evaluations import ItemScore
 from ferrule.tools.definition.inspect_function import name_of
 from ferrule.values.typed import plan_of
 
@@ -275,7 +276,8 @@ class Evaluate:
                 values of an example are for the metric.
             max_concurrency: How many items run at once.
             store: Keeps the run of each item. An evaluation that was killed goes on where it
-                stopped: only items without an answer ask a model. Metrics score again.
+                stopped: only items without an answer ask a model. Metrics score again, and
+                their scores are kept with the runs (`ferrule ui` compares two evaluations).
             evaluation_id: The name of the evaluation in the store.
             limits: What all items together may spend.
             timeout: The most seconds of one item.
@@ -322,7 +324,9 @@ class Evaluate:
             **self._batch_options(),
         )
         scored = offload.run_async(self._score_all(predictions))
-        return self._finished(predictions, scored, progress)
+        evaluation = self._evaluation(predictions, scored, progress)
+        self._keep(evaluation)
+        return self._shown(evaluation, progress)
 
     async def acall(self, program: Any) -> Evaluation:
         """As a call, on an event loop."""
@@ -334,7 +338,9 @@ class Evaluate:
             **self._batch_options(),
         )
         scored = await self._score_all(predictions)
-        return self._finished(predictions, scored, progress)
+        evaluation = self._evaluation(predictions, scored, progress)
+        await offload.in_worker_thread(partial(self._keep, evaluation))
+        return self._shown(evaluation, progress)
 
     def _batch_options(self) -> dict[str, Any]:
         return {**self._options, "progress": False, "return_exceptions": True}
@@ -371,7 +377,7 @@ class Evaluate:
             return EvaluatedItem(example, prediction, {**failed, **scores}, error)
         return EvaluatedItem(example, prediction, scores, None, "\n".join(feedback))
 
-    def _finished(
+    def _evaluation(
         self,
         results: BatchResults[Any, Any],
         scored: Sequence[EvaluatedItem],
@@ -379,9 +385,23 @@ class Evaluate:
     ) -> Evaluation:
         items = [replace(item, run=run) for item, run in zip(scored, results.runs, strict=True)]
         evaluation_id = results.batch_id if self._options["store"] is not None else ""
-        evaluation = Evaluation(
-            items, list(self.metrics), results.usage, progress.seconds, evaluation_id
-        )
+        return Evaluation(items, list(self.metrics), results.usage, progress.seconds, evaluation_id)
+
+    def _keep(self, evaluation: Evaluation) -> None:
+        """Keep the scores with the runs, for people who look at the store."""
+        store: Store | None = self._options["store"]
+        if store is None:
+            return
+        scores = {
+            item.run.id: ItemScore(
+                scores=item.scores, has_failed=item.error is not None, feedback=item.feedback
+            )
+            for item in evaluation.items
+            if item.run is not None
+        }
+        store.score(evaluation.evaluation_id, scores)
+
+    def _shown(self, evaluation: Evaluation, progress: _Progress) -> Evaluation:
         progress.end(evaluation)
         if self.display_table:
             most = _MOST_ROWS if self.display_table is True else int(self.display_table)

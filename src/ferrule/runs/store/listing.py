@@ -10,7 +10,7 @@ from ferrule.encoding.stored import LAST_TIME, check_fields, parse_json, parse_o
 from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.runs.decisions import results_awaited
 from ferrule.runs.journal.encode import read_entry, read_question, read_usage
-from ferrule.runs.protocols import Summary
+from ferrule.runs.protocols import RunNote, Summary
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MANY = 1_000
 """A label of more runs than this does not narrow a search."""
 _COLUMNS = (
     "id, program, status, created_at, updated_at, title, metadata, questions, error, recoveries, "
-    "usage, asked, answered, steps, seconds, tokens, cost, owner"
+    "usage, asked, answered, steps, seconds, tokens, cost, assigned, scores, owner"
 )
 
 
@@ -76,7 +76,7 @@ class Filtered(NamedTuple):
 
     wanted: RunFilter
     labels: list[str]
-    """Digests of the wanted metadata; see `about.digests`."""
+    """Digests of the wanted metadata, and of the person to whom a run is assigned (`about`)."""
     matching: tuple[str, Any] | None
     """SQL for the numbers of the runs that a search finds, with its value; None without one."""
 
@@ -165,7 +165,7 @@ def _subqueries(filtered: Filtered) -> list[tuple[str, tuple[Any, ...]]]:
     subqueries: list[tuple[str, tuple[Any, ...]]] = []
     for label in filtered.labels:
         subqueries.append((_LABELLED, (label,)))
-    tool, model = wanted.get("tool"), wanted.get("model")
+    tool = wanted.get("tool")
     if tool is not None:
         sql = _USED
         if wanted.get("tool_failed"):
@@ -173,8 +173,10 @@ def _subqueries(filtered: Filtered) -> list[tuple[str, tuple[Any, ...]]]:
         subqueries.append((sql, ("tool", tool)))
     elif wanted.get("tool_failed"):
         subqueries.append((_FAILED, ()))
-    if model is not None:
-        subqueries.append((_USED, ("model", model)))
+    for kind in ("model", "evaluation"):
+        name = wanted.get(kind)
+        if name is not None:
+            subqueries.append((_USED, (kind, name)))
     return subqueries
 
 
@@ -223,6 +225,22 @@ def names(db: Any, kind: NameKind) -> list[str]:
         (*values, _MOST_NAMES),
     ).fetchall()
     return [name for (name,) in rows]
+
+
+def questions_by_program(db: Any) -> dict[str, int]:
+    """How many questions wait for a decision, by the program of their runs."""
+    rows = db.execute(
+        "SELECT program, sum(asking) FROM runs WHERE status = 'waiting' GROUP BY program"
+    ).fetchall()
+    return {program: int(asking) for program, asking in rows if asking}
+
+
+def notes_of(db: Any, number: int) -> list[RunNote]:
+    """The notes on the run of this number, the oldest first."""
+    rows = db.execute(
+        "SELECT note, author, written_at FROM notes WHERE run = ? ORDER BY no", (number,)
+    ).fetchall()
+    return [RunNote(text=note, author=author, at=at) for note, author, at in rows]
 
 
 def summaries(
@@ -316,7 +334,7 @@ def _summary(
 ) -> Summary:
     run_id, program, status, created_at, updated_at, *others = row
     title, metadata_text, questions_text, error_text, recoveries, usage_text = others[:6]
-    asked, answered, steps, seconds, _, _, owner, until = others[6:]
+    asked, answered, steps, seconds, _, _, assigned, scores_text, owner, until = others[6:]
     if not (_is_time(created_at) and _is_time(updated_at)):
         raise ValueError(f"the times {created_at!r} and {updated_at!r}")
     questions: tuple[Question, ...] = ()
@@ -334,6 +352,9 @@ def _summary(
     usage = Usage()
     if usage_text is not None:
         usage = read_usage(parse_json(usage_text))
+    scored: dict[str, Any] = {}
+    if scores_text is not None:
+        scored = parse_object(scores_text, "the scores of a run")
     summary = Summary(
         id=run_id,
         program=program,
@@ -350,6 +371,9 @@ def _summary(
         answered=answered,
         steps=steps,
         seconds=seconds,
+        assigned=assigned,
+        scores=scored.get("scores", {}),
+        feedback=scored.get("feedback", ""),
         leased=owner is not None and is_alive(owner, until),
         decided=tuple(decided_ids),
     )

@@ -38,15 +38,25 @@ from ferrule.approval.message import (
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import StoreError
-from ferrule.runs.about import NOTHING, About, check_metadata, digests
+from ferrule.runs.about import (
+    NOTHING,
+    About,
+    assignment_label,
+    check_metadata,
+    check_note,
+    check_person,
+    digests,
+)
 from ferrule.runs.cancelling import call_to_cancel
 from ferrule.runs.decisions import caller_notes, deliveries
+from ferrule.runs.evaluations import evaluations
 from ferrule.runs.journal.encode import read_entry, read_question, record_form
 from ferrule.runs.outline import NO_OUTLINE
 from ferrule.runs.overview import overview
 from ferrule.runs.protocols import (
     Lease,
     Order,
+    RunNote,
     Stored,
     check_filter,
     check_name_kind,
@@ -60,19 +70,23 @@ from ferrule.runs.store.listing import (
     counts,
     decision_in,
     names,
+    notes_of,
     order_by,
     order_column,
+    questions_by_program,
     results_awaited_in,
     summaries,
 )
 from ferrule.runs.store.outliner import words_in
 from ferrule.runs.store.statements import (
     MOST_ENTRIES,
+    assign,
     cancel_at_rest,
     fence,
     give_back,
     insert,
-    is_decided,
+    keep_score,
+    note_questions,
     outline_run,
     park,
     release,
@@ -85,6 +99,7 @@ if TYPE_CHECKING:
 
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
+    from ferrule.runs.evaluations import EvaluationFigures, ItemScore
     from ferrule.runs.outline import Outline
     from ferrule.runs.overview import Overview
     from ferrule.runs.protocols import NameKind, RunFilter, RunOrder, Summary
@@ -427,7 +442,7 @@ class SQLStore:
             return True
         has_work = status == "queued"
         if status == "waiting":
-            has_work = is_decided(db, lease.run_id, form["questions"])
+            has_work = note_questions(db, lease.run_id, form["questions"])
         if has_work:
             self._call_worker(db, lease.run_id)
         else:
@@ -539,6 +554,7 @@ class SQLStore:
             (run_id, question_id, json_text(form), now),
         )
         if status == "waiting":
+            db.execute("UPDATE runs SET asking = asking - 1 WHERE id = ?", (run_id,))
             self._call_worker(db, run_id)
         return accepted
 
@@ -706,6 +722,14 @@ class SQLStore:
         check_name_kind(kind)
         return self._look(lambda db: names(db, kind))
 
+    def count_questions(self) -> dict[str, int]:
+        """See `Store`."""
+        return self._look(questions_by_program)
+
+    def evaluations(self) -> builtins.list[EvaluationFigures]:
+        """See `Store`."""
+        return self._look(evaluations)
+
     def overview(self, *, since: float, until: float) -> Overview:
         """See `Store`."""
         check_filter({"since": since, "until": until})
@@ -716,7 +740,11 @@ class SQLStore:
         matching = None
         if words:
             matching = self._matching(words)
-        return Filtered(wanted, digests(check_metadata(wanted.get("metadata") or {})), matching)
+        labels = digests(check_metadata(wanted.get("metadata") or {}))
+        assigned = wanted.get("assigned")
+        if assigned is not None:
+            labels.append(assignment_label(assigned))
+        return Filtered(wanted, labels, matching)
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
@@ -751,6 +779,42 @@ class SQLStore:
             is_alive=is_alive,
             is_one=is_one,
         )
+
+    # -- what people say of runs
+
+    def assign(self, run_id: str, person: str) -> None:
+        """See `Store`."""
+        self._assign(run_id, check_person(person))
+
+    @_writes
+    def _assign(self, db: Any, run_id: str, person: str) -> None:
+        number, before = self._row(db, run_id, "no, assigned", self._LOCK)
+        assign(db, number, assignment_label(person), assignment_label(before), person)
+
+    def add_note(self, run_id: str, text: str, *, author: str = "") -> RunNote:
+        """See `Store`."""
+        return self._add_note(run_id, check_note(text), check_person(author))
+
+    @_writes
+    def _add_note(self, db: Any, run_id: str, text: str, author: str) -> RunNote:
+        (number,) = self._row(db, run_id, "no")
+        note = RunNote(text=text, author=author, at=self._now(db))
+        db.execute(
+            "INSERT INTO notes (run, author, written_at, note) VALUES (?, ?, ?, ?)",
+            (number, author, note.at, text),
+        )
+        return note
+
+    def notes(self, run_id: str) -> builtins.list[RunNote]:
+        """See `Store`."""
+        return self._look(lambda db: notes_of(db, self._row(db, run_id, "no")[0]))
+
+    @_writes
+    def score(self, db: Any, evaluation: str, items: Mapping[str, ItemScore]) -> None:
+        """See `Store`."""
+        now = self._now(db)
+        for run_id, item in items.items():
+            keep_score(db, evaluation, run_id, item, now)
 
     # -- deletion
 
@@ -791,7 +855,8 @@ class SQLStore:
         self._index(db, number, [*words_in(run_id), *words_in(program)])
         db.execute(
             "UPDATE runs SET head = ?, questions = '[]', error = NULL, title = '', "
-            "metadata = NULL, asked = '', answered = '' WHERE id = ?",
+            "metadata = NULL, asked = '', answered = '', assigned = '', scores = NULL "
+            "WHERE id = ?",
             (json_text(redacted_head), run_id),
         )
 
@@ -828,6 +893,8 @@ class SQLStore:
         )
         db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))
         db.execute("DELETE FROM labels WHERE run = ?", (number,))
+        db.execute("DELETE FROM notes WHERE run = ?", (number,))
+        db.execute("DELETE FROM used WHERE kind = 'evaluation' AND run = ?", (number,))
         self._index(db, number, ())
 
     # -- one run

@@ -9,6 +9,7 @@ go on writing into a run that somebody else executes.
 from __future__ import annotations
 
 from contextlib import suppress
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
@@ -18,9 +19,10 @@ from ferrule.forms import usage_form
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from ferrule.runs.about import About
+    from ferrule.runs.evaluations import ItemScore
     from ferrule.runs.outline import Outline
     from ferrule.runs.protocols import Lease
 
@@ -34,6 +36,7 @@ _USE = (
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _NOTHING_USED = Usage()
+_LONGEST_FEEDBACK = 2_000
 
 
 def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]:
@@ -212,17 +215,51 @@ def _optional_json(value: Any) -> str | None:
     return json_text(value)
 
 
-def is_decided(db: Any, run_id: str, questions: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of these questions of a run has a decision that the run has not used.
+def note_questions(db: Any, run_id: str, questions: Sequence[Mapping[str, Any]]) -> bool:
+    """Note how many of the questions of a run that waits have no decision.
 
-    Call it while the run's row is locked: then it sees every decision made before, and a later one
-    waits.
+    Returns whether one has a decision that the run has not used. Call it while the run's row is
+    locked: then it sees every decision made before, and a later one waits.
     """
     rows = db.execute(
         "SELECT question_id FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)
     ).fetchall()
     decided_ids = {row[0] for row in rows}
-    return any(question["id"] in decided_ids for question in questions)
+    asking = sum(question["id"] not in decided_ids for question in questions)
+    db.execute("UPDATE runs SET asking = ? WHERE id = ?", (asking, run_id))
+    return asking < len(questions)
+
+
+def assign(db: Any, number: int, label: str, before: str, person: str) -> None:
+    """Assign the run of this number to a person, whose label it gets; to nobody with an empty name.
+
+    `before` is the label of the person to whom it was assigned.
+    """
+    db.execute("UPDATE runs SET assigned = ? WHERE no = ?", (person, number))
+    db.execute("DELETE FROM labels WHERE label = ? AND run = ?", (before, number))
+    if person:
+        db.execute(
+            "INSERT INTO labels (label, run) VALUES (?, ?) ON CONFLICT (label, run) DO NOTHING",
+            (label, number),
+        )
+
+
+def keep_score(db: Any, evaluation: str, run_id: str, item: ItemScore, now: float) -> None:
+    """Store how an evaluation scored a run; does nothing if there is no such run."""
+    # JSON has no other numbers.
+    scores = {name: value for name, value in item.scores.items() if isfinite(value)}
+    form = {"scores": scores, "feedback": item.feedback[:_LONGEST_FEEDBACK]}
+    row = db.execute(
+        "UPDATE runs SET scores = ? WHERE id = ? RETURNING no, program", (json_text(form), run_id)
+    ).fetchone()
+    if row is None:
+        return
+    number, program = row
+    db.execute(
+        f"{_USE} ON CONFLICT (kind, name, run) DO UPDATE SET changed_at = excluded.changed_at, "
+        "failed = excluded.failed",
+        ("evaluation", evaluation, number, program, now, 1, int(item.has_failed), 0, 0.0, 0.0),
+    )
 
 
 def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> None:
@@ -253,7 +290,7 @@ def park(db: Any, run_id: str, head: str, times: int) -> None:
 def cancel_at_rest(db: Any, run_id: str, now: float) -> None:
     """Cancel a run that no process executes: its pending questions and unused decisions go."""
     db.execute(
-        "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, "
+        "UPDATE runs SET status = 'cancelled', questions = '[]', asking = 0, owner = NULL, "
         "token = token + 1, updated_at = ? WHERE id = ?",
         (now, run_id),
     )

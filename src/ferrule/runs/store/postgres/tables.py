@@ -32,17 +32,19 @@ CREATE TABLE "{schema}".runs (
     created_at float8 NOT NULL, updated_at float8 NOT NULL,
     owner text, token bigint NOT NULL DEFAULT 0, written bigint NOT NULL DEFAULT 0,
     recoveries integer NOT NULL DEFAULT 0, cancelled boolean NOT NULL DEFAULT FALSE,
-    said integer NOT NULL DEFAULT 0,
+    said integer NOT NULL DEFAULT 0, asking integer NOT NULL DEFAULT 0,
     segment bigint NOT NULL DEFAULT 0, queue text, priority integer, queue_key text,
     expires_at float8,
     steps integer NOT NULL DEFAULT 0, seconds float8 NOT NULL DEFAULT 0,
     tokens bigint NOT NULL DEFAULT 0, cost float8 NOT NULL DEFAULT 0,
     title text NOT NULL DEFAULT '', metadata text,
     asked text NOT NULL DEFAULT '', answered text NOT NULL DEFAULT '',
+    assigned text NOT NULL DEFAULT '', scores text,
     usage text, error text, questions text NOT NULL, head text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX runs_by_change ON "{schema}".runs (updated_at, id);
 CREATE INDEX runs_by_program ON "{schema}".runs (program);
+CREATE INDEX runs_waiting ON "{schema}".runs (updated_at) WHERE status = 'waiting';
 CREATE INDEX runs_queued ON "{schema}".runs (updated_at) WHERE status = 'queued';
 CREATE INDEX runs_expiring ON "{schema}".runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX runs_by_owner ON "{schema}".runs (owner) WHERE owner IS NOT NULL;
@@ -60,6 +62,11 @@ CREATE TABLE "{schema}".used (
 CREATE INDEX used_by_run ON "{schema}".used (run);
 CREATE TABLE "{schema}".search (run bigint PRIMARY KEY, words tsvector NOT NULL);
 CREATE INDEX search_by_word ON "{schema}".search USING gin (words);
+CREATE TABLE "{schema}".notes (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run bigint NOT NULL,
+    author text NOT NULL, written_at float8 NOT NULL, note text NOT NULL
+);
+CREATE INDEX notes_by_run ON "{schema}".notes (run);
 CREATE TABLE "{schema}".entries (
     place bigint PRIMARY KEY, written_at float8, entry text NOT NULL
 );
@@ -153,7 +160,8 @@ def dialect(sql: str, schema: str) -> bytes:
     Tables get their schema, and `%s` replaces each `?`.
     """
     qualified = re.sub(
-        r"\b(FROM|INTO|UPDATE|JOIN) (runs|labels|used|search|entries|decisions|owners|version)\b",
+        r"\b(FROM|INTO|UPDATE|JOIN) "
+        r"(runs|labels|used|search|notes|entries|decisions|owners|version)\b",
         rf'\1 "{schema}".\2',
         sql,
     )

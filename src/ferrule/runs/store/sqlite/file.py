@@ -87,11 +87,12 @@ CREATE TABLE runs (
     created_at REAL NOT NULL, updated_at REAL NOT NULL,
     owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
-    said INTEGER NOT NULL DEFAULT 0,
+    said INTEGER NOT NULL DEFAULT 0, asking INTEGER NOT NULL DEFAULT 0,
     steps INTEGER NOT NULL DEFAULT 0, seconds REAL NOT NULL DEFAULT 0,
     tokens INTEGER NOT NULL DEFAULT 0, cost REAL NOT NULL DEFAULT 0,
     title TEXT NOT NULL DEFAULT '', metadata TEXT,
     asked TEXT NOT NULL DEFAULT '', answered TEXT NOT NULL DEFAULT '',
+    assigned TEXT NOT NULL DEFAULT '', scores TEXT,
     usage TEXT, error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
 CREATE INDEX runs_by_change ON runs (
@@ -112,6 +113,11 @@ CREATE TABLE used (
 ) WITHOUT ROWID;
 CREATE INDEX used_by_run ON used (run);
 CREATE VIRTUAL TABLE search USING fts5 (words, detail = none, columnsize = 0, tokenize = 'ascii');
+CREATE TABLE notes (
+    no INTEGER PRIMARY KEY, run INTEGER NOT NULL, author TEXT NOT NULL, written_at REAL NOT NULL,
+    note TEXT NOT NULL
+);
+CREATE INDEX notes_by_run ON notes (run);
 CREATE TABLE entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
 CREATE TABLE decisions (
     run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL,
