@@ -237,11 +237,15 @@ def test_steps_that_cannot_be_rebuilt_are_an_error_but_the_question_can_be_decid
 
 
 def test_the_requests_of_a_loaded_run_are_those_that_were_sent() -> None:
-    """No model is called again. The replay of a call that has a result does not go into its agent."""
-    inner = agent(name="inner").as_tool(name="ask", description="Ask.")
+    """No model is called again. An agent that is a tool is replayed by itself, also inside another."""
+    innermost = agent(name="innermost").as_tool(name="look", description="Look.")
+    asker = ReAct("task -> answer", [innermost], name="inner")
+    inner = asker.as_tool(name="ask", description="Ask.")
     program = ReAct("task -> answer", [inner])
     answers = [
         {"name": "ask", "args": {"task": "Look."}},
+        {"name": "look", "args": {"task": "Look closer."}},
+        {"name": "finish", "args": {"answer": "closer"}},
         {"name": "finish", "args": {"answer": "seen"}},
         {"name": "finish", "args": {"answer": "done"}},
     ]
@@ -250,10 +254,26 @@ def test_the_requests_of_a_loaded_run_are_those_that_were_sent() -> None:
         run = program.start(task="Pay.", store=store)
         made = Run.load(store, run.id, program).requests()
     assert run.status == "done"
-    own = [asking.requests[0], asking.requests[2]]
-    assert [request for _, request in made.values()] == own
+    by_place = {slot: asking.requests.index(request) for slot, (_, request) in made.items()}
+    assert sorted(by_place.values()) == [0, 1, 2, 3, 4]
+    assert by_place["1.0/ask/1.0/look/0"] == 2
     assert all(lm is asking for lm, _ in made.values())
-    assert len(asking.requests) == 3
+    assert len(asking.requests) == 5
+
+
+def test_the_requests_of_an_agent_that_the_program_has_no_longer_are_missing() -> None:
+    inner = agent(name="inner").as_tool(name="ask", description="Ask.")
+    answers = [
+        {"name": "ask", "args": {"task": "Look."}},
+        {"name": "finish", "args": {"answer": "seen"}},
+        {"name": "finish", "args": {"answer": "done"}},
+    ]
+    store = MemoryStore()
+    with context(lm=ScriptedLM(answers)):
+        run = ReAct("task -> answer", [inner]).start(task="Pay.", store=store)
+        without = ReAct("task -> answer", [], name=run.program.name)
+        made = Run.load(store, run.id, without, migrate=True).requests()
+    assert not any("ask" in slot for slot in made)
 
 
 def test_a_reader_takes_the_results_of_a_turn_without_checking_its_calls_again() -> None:

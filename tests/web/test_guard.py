@@ -392,3 +392,9 @@ def test_a_page_whose_person_has_no_name_opens_by_its_link(store: Any) -> None:
         page = ann.get("/inbox").text
         assert "Denied: <code>refund</code>" in page
         assert "Decided via web at" in page
+
+
+def test_a_refusal_shows_commands_as_code(app: Any, address: str) -> None:
+    page = Client(address).send("GET", "/").body.decode()
+    assert "<code>ferrule ui</code>" in page
+    assert "`" not in page

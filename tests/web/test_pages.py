@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from page_server import Client, Stream, served
-from page_store import answer, call, fill, finish, start
+from page_store import answer, call, fill, finish, look_up_order, start
 from pydantic import SecretStr
 
 from ferrule import (
@@ -781,6 +781,27 @@ def test_the_request_of_a_model_call_is_shown_as_it_is_sent_and_without_a_key(
         "tool",
     ]
     assert "it's cold" in body["messages"][1]["content"]
+
+
+def test_the_request_of_an_agent_that_is_a_tool_is_shown_too() -> None:
+    inner = ReAct("question -> answer", [look_up_order])
+    agent = ReAct("message -> answer", [inner.as_tool(name="ask_shop", description="Ask.")])
+    store = MemoryStore()
+    answers = [
+        answer("", call("ask_shop", question="What about A-1020?")),
+        answer("", call("look_up_order", order="A-1020")),
+        finish("Paid."),
+        finish("All fine."),
+    ]
+    with context(lm=ScriptedLM(answers)):
+        agent.start(message="Is it fine?", store=store, run_id="r")
+        app = ui_app(store, agent, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        places = re.findall(r'href="(/runs/r/request/\d+)"', ann.get("/runs/r").text)
+        assert len(places) == 4
+        pages = [ann.get(place).text for place in places]
+    assert sum("What about A-1020?" in page for page in pages) == 3
 
 
 def test_a_request_needs_the_program(ann: Client) -> None:

@@ -299,6 +299,22 @@ def test_a_run_is_run_again_from_a_step(empty: SQLiteStore) -> None:
     assert len(empty.list()) == 2
 
 
+def test_a_run_is_run_again_with_other_inputs(empty: SQLiteStore) -> None:
+    start(empty, "old", "Broken.", finish("Paid back."))
+    with opened(empty, support(), ScriptedLM([finish("Sorry.")])) as ann:
+        assert 'href="/runs/old/again?at=0"' in ann.get("/runs/old").text
+        page = ann.get("/runs/old/again?at=0").text
+        assert "Broken.</textarea>" in page
+        form = {"at": "0", "key": "k", "inputs": "1"}
+        place = ann.post("/runs/old/fork", {**form, "v:message": "Late."}).headers["location"]
+        until(lambda: rests(empty, place, "done"))
+        forked = empty.summary(place.rpartition("/")[2])
+        assert (forked.asked, forked.answered) == ("Late.", "Sorry.")
+        assert ann.get("/runs/none/again?at=0").status == 404
+    with opened(empty, ReAct("message -> answer: int", TOOLS), ScriptedLM([])) as ann:
+        assert ann.get("/runs/old/again?at=0").status == 409
+
+
 def test_a_run_is_run_again_only_where_its_program_is(empty: SQLiteStore) -> None:
     start(empty, "old", "Broken.", finish("Paid back."))
     with opened(empty, ReAct("message -> answer: int", TOOLS), ScriptedLM([])) as ann:

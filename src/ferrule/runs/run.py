@@ -11,6 +11,8 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
+from msgspec.structs import replace
+
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object, reading
@@ -48,7 +50,7 @@ from ferrule.runs.journal.cut import (
 )
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.journal.journal import ClosedJournal
-from ferrule.runs.journal.recall import recalled_events
+from ferrule.runs.journal.recall import named_call, recalled_events
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.observers import started
 from ferrule.runs.protocols import Order, check_store
@@ -684,17 +686,48 @@ class Run(Displayed, RunState, Typed[S]):
         return again
 
     def requests(self) -> dict[str, tuple[Any, Request]]:
-        """By slot, the model and the request of each recorded model call of the run's own program.
-
-        Those of agents that are tools are missing: a call that has a result is not made again.
+        """By slot, the model and the request of each recorded model call of the run.
 
         A journal has only the digests of requests. So the journal is replayed, as far as it goes:
-        no model is called and no tool runs, but the code of a `forward` runs again.
+        no model is called and no tool runs, but the code of a `forward` runs again. A call that
+        has a result is not made again, so an agent that is a tool of the program is replayed by
+        itself, with the part of the journal below its call; one that the program has no longer, or
+        that an ordinary function calls, is missing.
         """
         journal = ClosedJournal(self.journal.entries)
         self._replayed_in(journal)
         recorded = {entry.slot for entry in self.journal.entries}
-        return {slot: sent for slot, sent in journal.requests.items() if slot in recorded}
+        requests = {slot: sent for slot, sent in journal.requests.items() if slot in recorded}
+        for path, agent in self._agents_that_are_tools():
+            for slot, sent in agent.requests().items():
+                requests.setdefault(f"{path}{slot}", sent)
+        return requests
+
+    def _agents_that_are_tools(self) -> Iterator[tuple[str, Run[Any]]]:
+        """Each call of an agent that is a tool, as a run of that agent: its path, and the run."""
+        entries = self.journal.entries
+        paths: list[str] = []
+        for entry in entries:
+            # What is inside an agent is a matter of that agent's run.
+            if entry.kind != "begun" or entry.slot.startswith(tuple(paths)):
+                continue
+            name, args = named_call(entry.digest)
+            program = _program_of_tool(self.program, name)
+            below = [other for other in entries if other.slot.startswith(f"{entry.slot}/")]
+            if program is None or not below:
+                continue
+            start = len(entry.slot) + 1
+            path = below[0].slot[: below[0].slot.index("/", start) + 1]
+            paths.append(path)
+            agent = Run[Any](program, (), args, deps=self.deps)
+            agent.journal.entries.extend(
+                [
+                    replace(other, slot=other.slot.removeprefix(path))
+                    for other in below
+                    if other.slot.startswith(path)
+                ]
+            )
+            yield path, agent
 
     def _reason_of_end(self) -> BaseException | None:
         """The error of a run that has ended without a prediction; None for any other run."""
@@ -731,6 +764,15 @@ class Run(Displayed, RunState, Typed[S]):
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
+
+
+def _program_of_tool(program: Any, name: str) -> Program | None:
+    """The program that is the tool of this name; None if there is none."""
+    for user in getattr(program, "tool_users", tuple)():
+        tool: Any = user.tools.get(name)
+        if tool is not None and tool.is_program:
+            return tool.func.program
+    return None
 
 
 def begun_here(

@@ -219,6 +219,7 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
         Route("/inbox/review", pages.review),
         post("/inbox/review", deciding.decide_many, "decide"),
         Route("/runs/{id}/cancel", deciding.ask_to_cancel),
+        Route("/runs/{id}/again", deciding.ask_to_fork),
         post("/runs/{id}/questions/{question}", deciding.decide, "decide"),
         post("/runs/{id}/assign", deciding.assign, "decide"),
         post("/runs/{id}/note", deciding.add_note, "decide"),

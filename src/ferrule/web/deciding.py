@@ -336,24 +336,58 @@ class Deciding:
         """`/runs/ID/fork`: a new run goes on from a place of this one. Shows its page."""
         run_id = reading.id_from_path(request.path_params["id"])
         sent: Mapping[str, str] = request.scope["ferrule.form"]
-        work = self._pages.work
-        existing_run(partial(self._store.summary, run_id))
+        work = self._work_of(request)
+        if not sent.get("at"):
+            raise Refused(400, "The form does not say from where.")
+        # A browser may send a form twice.
+        new_id = digest_of((run_id, sent["at"], sent.get("key", "")), 32)
         try:
-            if work is None or not work.fits(stored_head(self._store, run_id)):
-                raise Refused(
-                    409,
-                    "This page serves another program than that of the run. "
-                    "Fork the run with `ferrule fork`.",
-                )
-            if not sent.get("at"):
-                raise Refused(400, "The form does not say from where.")
-            # A browser may send a form twice.
-            new_id = digest_of((run_id, sent["at"], sent.get("key", "")), 32)
             if not _is_there(self._store, new_id):
-                work.fork(run_id, sent["at"], new_id)
-        except FerruleError as error:
+                inputs = None
+                if "inputs" in sent:
+                    form = HTMLForm(work.schema or {}, work.inputs(run_id))
+                    values = form.read(sent)
+                    if values is None:
+                        return self._again(request, form, sent["at"], status=422)
+                    inputs = work.typed(form.edits(values))
+                work.fork(run_id, sent["at"], new_id, inputs)
+        except (FerruleError, ValueError) as error:
             raise Refused(409, str(error)) from error
         return RedirectResponse(f"/runs/{reading.id_in_path(new_id)}", 303)
+
+    def ask_to_fork(self, request: Request) -> Response:
+        """`/runs/ID/again?at=SLOT`: a form with the inputs, to run again with others."""
+        run_id = reading.id_from_path(request.path_params["id"])
+        if not self._pages.may(request, "administer"):
+            raise Refused(403, "Your role on this page does not permit this.")
+        work = self._work_of(request)
+        if work.schema is None:
+            raise Refused(409, "The inputs of this program cannot be typed in a form.")
+        form = HTMLForm(work.schema, work.inputs(run_id))
+        return self._again(request, form, request.query_params.get("at", ""))
+
+    def _again(self, request: Request, form: HTMLForm, at: str, *, status: int = 200) -> Response:
+        return self._pages.html(
+            request,
+            "again.html",
+            status=status,
+            run=self._run(request),
+            form=form,
+            at=at,
+            key=secrets.token_urlsafe(12),
+        )
+
+    def _work_of(self, request: Request) -> Work:
+        """The program of the page, if it is that of the run."""
+        run_id = self._run(request).id
+        work = self._pages.work
+        if work is None or not work.fits(stored_head(self._store, run_id)):
+            raise Refused(
+                409,
+                "This page serves another program than that of the run. "
+                "Fork the run with `ferrule fork`.",
+            )
+        return work
 
     def _find(self, run_id: str, question_id: str) -> reading.AskedQuestion | None:
         """The question, if it waits.

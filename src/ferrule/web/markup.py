@@ -109,6 +109,16 @@ def _marked(html: str) -> Markup:
     return Markup(html)  # noqa: S704
 
 
+def coded(text: str) -> Markup:
+    """A message of ours as HTML: what stands between backticks is code."""
+    parts = [_safe(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:  # a backtick without its partner
+        return _marked(_safe(text))
+    for number in range(1, len(parts), 2):
+        parts[number] = f"<code>{parts[number]}</code>"
+    return _marked("".join(parts))
+
+
 # -- values as text
 
 

@@ -309,7 +309,11 @@ class Pages:
         if self.work is not None and self.work.fits(stored_head(self.store, run.id)):
             sent = self.work.request(run.id, beat.slot)
         if sent is None and beat.owner:
-            raise Refused(409, "The requests of an agent that is a tool are not made again.")
+            raise Refused(
+                409,
+                "This request cannot be made again: the program has no such agent as a tool, or an "
+                "ordinary function called the agent.",
+            )
         if sent is None:
             raise Refused(
                 409,

@@ -100,6 +100,7 @@ def _templates() -> Any:
         number=markup.with_gaps,
         money=markup.money,
         score=markup.score,
+        coded=markup.coded,
     )
     environment.globals.update(
         state_html=markup.state_html,

@@ -175,10 +175,24 @@ class Work:
         run.goes_on(resumed=True)
         self._begin(run)
 
-    def fork(self, run_id: str, at: str, new_id: str) -> None:
-        """Begin a run, with a new id, with what a stored run recorded before a place."""
-        run: Run[Any] = Run.load(self._store, run_id, self.program, deps=self._deps)
-        self._begin(run.fork(at=at, run_id=new_id))
+    def fork(
+        self, run_id: str, at: str, new_id: str, inputs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Begin a run, with a new id, with what a stored run recorded before a place.
+
+        `inputs` take the place of those of the stored run.
+        """
+        self._begin(self._load(run_id).fork(at=at, run_id=new_id, inputs=inputs))
+
+    def inputs(self, run_id: str) -> dict[str, Any]:
+        """The inputs of a stored run as JSON values, for a form."""
+        inputs = {
+            name: value
+            for name, value in self._load(run_id).inputs.items()
+            if name in self._fields and name != self.history
+        }
+        form: Any = to_jsonable_python(inputs, serialize_unknown=True, fallback=str)
+        return form
 
     def _begin(self, run: Run[Any]) -> None:
         execution = _Execution()
