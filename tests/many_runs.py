@@ -190,7 +190,7 @@ def main(path: Path, count: int) -> dict[str, Any]:
             "of a user": lambda: store.list(metadata={"user": "ada"}, status="failed"),
             "by cost": lambda: store.list(order="cost"),
             "overview of a week": lambda: store.overview(since=now - 7 * DAY_S, until=now),
-            "overview of all": lambda: store.overview(since=0, until=now),
+            "overview of a month": lambda: store.overview(since=now - 30 * DAY_S, until=now),
             "names": lambda: [store.names(kind) for kind in ("program", "tool", "model")],
         }
         return {

@@ -135,7 +135,7 @@ def test_two_evaluations_say_which_items_changed() -> None:
         assert ann.get("/?evaluation=v1").text.count("data-item data-key") == 4
     assert "1 improved, 1 worsened, 2 the same; of the same, 1 with another answer." in page
     sections = re.findall(
-        r'<section aria-label="(\w.*?)">.*?<th scope="row">(\w+)', page, re.DOTALL
+        r'<section aria-label="(\w[^"]*)">.*?<th scope="row">(\w+)', page, re.DOTALL
     )
     assert sections == [("Worse", "a"), ("Better", "b"), ("The same score, another answer", "d")]
     assert "Not the same." in page

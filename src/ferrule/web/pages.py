@@ -55,7 +55,7 @@ _MOST_NEWS = 1_000
 _MOST_OPEN = 5
 """So many questions in the inbox are open; of more, each is a line that opens."""
 _MOST_TOLD = 20
-"""The latest questions that a hidden page is told."""
+"""The latest questions that a hidden page gets."""
 
 
 class Pages:

@@ -179,7 +179,7 @@ class Webhook:
 
 
 def message_of(asked: reading.AskedQuestion, page: str) -> dict[str, Any]:
-    """What an address is told of a question: in words, with a link, and without a secret."""
+    """What a webhook says of a question: in words, with a link, and without a secret."""
     run, question = asked.run, asked.question
     card = view_call(question).lines()
     if question.kind in {"clarify", "input"}:
