@@ -231,7 +231,9 @@ class PageGuard:
         key = headers.cookie(cookie)
         session = self._sessions.find(key)
         if session is None:
-            raise Refused(401, "Open the page by a link that `ferrule ui` prints. Each link opens one browser.")
+            raise Refused(
+                401, "Open the page by a new link of `ferrule ui`. Each opens one browser."
+            )
         scope["ferrule.session"] = session
         if not is_reading:
             is_log_out = scope["path"] == _LOG_OUT

@@ -14,7 +14,10 @@ from ferrule.testing import ScriptedLM
 ROOT = Path(__file__).parents[4]
 
 
-def test_the_receiver_of_the_page_passes_a_question_on_to_slack(execute) -> None:
+def test_the_receiver_of_the_page_passes_a_question_on_to_slack(
+    execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the page's file is written
     pytest.importorskip("starlette")
     import httpx2
     from starlette.applications import Starlette
