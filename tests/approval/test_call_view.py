@@ -117,7 +117,7 @@ def test_a_call_as_lines_has_the_server_s_words_under_its_name() -> None:
     assert view_call(call).lines() == [
         "pay (pay of the MCP server shop)",
         "  the server says: Pays.",
-        "  acts, and cannot be undone; is never repeated automatically",
+        "  has an effect that cannot be undone, so the call is never repeated automatically",
         "  note (text):",
         "    | one",
         "    | two",

@@ -456,7 +456,7 @@ def test_the_card_has_who_asks_for_what_and_what_the_call_does(
         card = text_of(ann.get(address).text[ann.get(address).text.index("about pay") - 200 :])
         for part in (
             "The server says: Pays.",
-            "Acts, and cannot be undone; is never repeated automatically.",
+            "Has an effect that cannot be undone, so the call is never repeated automatically.",
             "Asked by Pay,",
             "for call {",
         ):

@@ -292,7 +292,12 @@ def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteSto
         "order-1040",
         "order-1042",
     ]
-    assert page.count("Acts, and cannot be undone; is never repeated automatically.") == 2
+    assert (
+        page.count(
+            "Has an effect that cannot be undone, so the call is never repeated automatically."
+        )
+        == 2
+    )
     assert "The agent’s thought" in page
     assert '<div class="value" tabindex="0">29.9</div>' in page
     assert 'type="password"' in page
@@ -613,6 +618,10 @@ def test_times_ago_are_whole_seconds_as_the_script_writes_them() -> None:
     assert [re.sub("<.*?>", "", time_html(100.0, now)) for now in (99.0, 101.4, 159.2, 160.0)] == [
         "0 s ago", "1 s ago", "59 s ago", "1 min ago",
     ]  # fmt: skip
+
+
+def test_what_was_more_than_a_day_ago_has_its_date() -> None:
+    assert re.sub("<.*?>", "", time_html(100.0, 100.0 + 86_400)) in {"1969-12-31", "1970-01-01"}
 
 
 def test_durations_are_short() -> None:

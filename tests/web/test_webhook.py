@@ -90,7 +90,7 @@ def test_an_address_is_told_of_a_question_in_words_with_a_link() -> None:
     assert data["card"].splitlines()[:3] == [
         "refund",
         "  Pay money back to the customer.",
-        "  acts, and cannot be undone; is never repeated automatically",
+        "  has an effect that cannot be undone, so the call is never repeated automatically",
     ]
     assert "  euros (number): 29.9" in data["card"]
     assert (data["question_id"], data["run_id"], data["tool"]) == (

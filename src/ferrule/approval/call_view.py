@@ -32,7 +32,7 @@ EFFECTS = {
     "read": "only reads, and changes nothing",
     "idempotent": "changes something; repeating the call changes nothing more",
     "transactional": "changes a database; is undone if the call is interrupted",
-    "once": "acts, and cannot be undone; is never repeated automatically",
+    "once": "has an effect that cannot be undone, so the call is never repeated automatically",
 }
 """What a call of a tool changes, by its declared `effect`."""
 LONG = 200

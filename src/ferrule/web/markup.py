@@ -63,12 +63,14 @@ def _status(status: str, shown: str = "") -> Markup:
 
 
 def time_html(at: float, now: float) -> Markup:
-    """How long ago something was; the script of the page keeps it true."""
+    """How long ago something was, kept true by the page's script; after a day, its date."""
     return _marked(_time(at, now))
 
 
 def _time(at: float, now: float) -> str:
     text, past = iso(at), round(max(0, now - at))
+    if past >= _DAY:  # "1 d ago" may be yesterday or the day before
+        return f'<time datetime="{text}" title="{date(at)}">{date(at)[:10]}</time>'
     # Whole seconds, because the page's script, which updates the text, writes it so.
     ago = f"{past} s"
     if past >= _MINUTE:
