@@ -195,14 +195,14 @@ def _filled(path: Path) -> SQLiteStore:
 class _Bare:
     """A bare table of the same shape, in a file with the same pragmas."""
 
-    INSERT = "INSERT INTO entries VALUES ('00000000000000000000000000000000', ?, ?)"
+    INSERT = "INSERT INTO ferrule_entries VALUES ('00000000000000000000000000000000', ?, ?)"
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, check_same_thread=False)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute(
-            "CREATE TABLE entries (run_id TEXT, seq INTEGER, entry TEXT, PRIMARY KEY (run_id, seq)) WITHOUT ROWID",
+            "CREATE TABLE ferrule_entries (run_id TEXT, seq INTEGER, entry TEXT, PRIMARY KEY (run_id, seq)) WITHOUT ROWID",
         )
         self._db.executemany(self.INSERT, enumerate(FILLER))
         self._db.commit()
@@ -217,7 +217,7 @@ class _Bare:
         return [
             line
             for (line,) in self._db.execute(
-                "SELECT entry FROM entries WHERE seq > ? ORDER BY seq",
+                "SELECT entry FROM ferrule_entries WHERE seq > ? ORDER BY seq",
                 (len(FILLER),),
             )
         ]

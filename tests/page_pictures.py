@@ -111,7 +111,7 @@ def fill_many(store: SQLiteStore, count: int) -> None:
             status = statuses[number % len(statuses)]
             at = 1_790_000_000 + number * 60
             db.execute(
-                "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, error, usage) VALUES (?, ?, ?, ?, ?, '[]', '{}', ?, ?)",
+                "INSERT INTO ferrule_runs (id, program, status, created_at, updated_at, questions, head, error, usage) VALUES (?, ?, ?, ?, ?, '[]', '{}', ?, ?)",
                 (
                     f"order-{number:05d}",
                     ("Support", "Billing")[number % 2],

@@ -184,7 +184,7 @@ def page_of_runs(folder: Path) -> None:
         )
         for k in range(RUNS)
     ]
-    insert = "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, usage) VALUES (?, ?, ?, ?, ?, '[]', '{}', ?)"
+    insert = "INSERT INTO ferrule_runs (id, program, status, created_at, updated_at, questions, head, usage) VALUES (?, ?, ?, ?, ?, '[]', '{}', ?)"
     store._file.write(
         lambda db: db.executemany(insert, rows),
     )  # ten thousand real runs would take minutes

@@ -59,27 +59,28 @@ def texts(of: str, name: str) -> list[tuple[str, str]]:
     """The JSON texts of one stored run, each with the update that replaces it."""
     with closing(sqlite3.connect(stores_folder() / f"{of}.sqlite")) as db:
         no, head, questions, error = db.execute(
-            "SELECT no, head, questions, error FROM runs WHERE id = ?",
+            "SELECT no, head, questions, error FROM ferrule_runs WHERE id = ?",
             (name,),
         ).fetchone()
         entries = db.execute(
-            "SELECT place, entry FROM entries WHERE place >= ? AND place < ?",
+            "SELECT place, entry FROM ferrule_entries WHERE place >= ? AND place < ?",
             (no << 32, (no + 1) << 32),
         ).fetchall()
         decisions = db.execute(
-            "SELECT question_id, decision FROM decisions WHERE run_id = ?",
+            "SELECT question_id, decision FROM ferrule_decisions WHERE run_id = ?",
             (name,),
         ).fetchall()
     found = [
-        (f"UPDATE runs SET head = ? WHERE no = {no}", head),
-        (f"UPDATE runs SET questions = ? WHERE no = {no}", questions),
+        (f"UPDATE ferrule_runs SET head = ? WHERE no = {no}", head),
+        (f"UPDATE ferrule_runs SET questions = ? WHERE no = {no}", questions),
     ]
-    found += [(f"UPDATE runs SET error = ? WHERE no = {no}", error)] if error else []
+    found += [(f"UPDATE ferrule_runs SET error = ? WHERE no = {no}", error)] if error else []
     found += [
-        (f"UPDATE entries SET entry = ? WHERE place = {place}", entry) for place, entry in entries
+        (f"UPDATE ferrule_entries SET entry = ? WHERE place = {place}", entry)
+        for place, entry in entries
     ]
     return found + [
-        (f"UPDATE decisions SET decision = ? WHERE question_id = '{key}'", text)
+        (f"UPDATE ferrule_decisions SET decision = ? WHERE question_id = '{key}'", text)
         for key, text in decisions
     ]
 
@@ -185,27 +186,27 @@ def is_of_the_program(error: BaseException) -> bool:
     ("update", "error"),
     [
         (
-            "UPDATE entries SET entry = '[' || entry",
+            "UPDATE ferrule_entries SET entry = '[' || entry",
             "This is not an entry of a journal, which is JSON text",
         ),
         (
-            "UPDATE entries SET entry = json_set(entry, '$.slot', 5)",
+            "UPDATE ferrule_entries SET entry = json_set(entry, '$.slot', 5)",
             "An entry of a journal, .* cannot be read: .*`slot` is 5, not str",
         ),
         (
-            "UPDATE entries SET entry = json_set(entry, '$.kind', 'x')",
+            "UPDATE ferrule_entries SET entry = json_set(entry, '$.kind', 'x')",
             "An entry of a journal, .* cannot be read: .*KeyError: 'x'",
         ),
         (
-            "UPDATE runs SET head = json_remove(head, '$.fingerprint')",
+            "UPDATE ferrule_runs SET head = json_remove(head, '$.fingerprint')",
             "The fingerprint of a stored run cannot be read",
         ),
         (
-            "UPDATE runs SET head = json_set(head, '$.key', 'xyz')",
+            "UPDATE ferrule_runs SET head = json_set(head, '$.key', 'xyz')",
             "The head of a run cannot be read: .*non-hexadecimal",
         ),
         (
-            "UPDATE runs SET head = json_remove(head, '$.inputs')",
+            "UPDATE ferrule_runs SET head = json_remove(head, '$.inputs')",
             "This is not the head of a run: found",
         ),
     ],
@@ -242,10 +243,10 @@ def test_a_run_whose_number_is_lost_is_a_store_error(tmp_path: Path) -> None:
         store.list()
         with closing(sqlite3.connect(path)) as db:
             db.executescript(
-                "ALTER TABLE runs RENAME TO old; CREATE TABLE runs AS SELECT * FROM old; DROP TABLE old;",
+                "ALTER TABLE ferrule_runs RENAME TO old; CREATE TABLE ferrule_runs AS SELECT * FROM old; DROP TABLE old;",
             )
             db.execute(
-                "INSERT INTO runs (id, program, status, questions, head) VALUES ('r', 'p', 'done', '[]', '{}')",
+                "INSERT INTO ferrule_runs (id, program, status, questions, head) VALUES ('r', 'p', 'done', '[]', '{}')",
             )
             db.commit()
     with closing(SQLiteStore(path)) as store:

@@ -67,7 +67,7 @@ class Client:
         while time.monotonic() < until and self.process.poll() is None:
             try:
                 with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as db, db:
-                    [[done]] = db.execute("SELECT count(*) FROM runs WHERE status = 'done'")
+                    [[done]] = db.execute("SELECT count(*) FROM ferrule_runs WHERE status = 'done'")
             except sqlite3.OperationalError:
                 done = 0
             if done >= 50:

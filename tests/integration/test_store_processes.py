@@ -221,6 +221,6 @@ def _until(folder: Path) -> float:
 
     db = sqlite3.connect(folder / "runs.db")
     try:
-        return db.execute("SELECT until FROM runs").fetchone()[0]
+        return db.execute("SELECT until FROM ferrule_runs").fetchone()[0]
     finally:
         db.close()

@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant("begun calls re-run", (('effect = self.recorded.get("effect")', "return True"),), "duplicates", "every effect", KILLS),
     Mutant(
         "begun calls of nested agents re-run",
-        (("        if starts or (checked.misfit", "        if (starts and not frame.path) or (checked.misfit"),),
+        (("    if not starts and (waits", "    if (not starts or frame.path) and (waits"),),
         "duplicates", "nested", KILLS,
     ),
     Mutant(

@@ -81,7 +81,7 @@ def start(store: SQLiteStore, name: str, scenario: Scenario, script: Any, deps: 
 def close_file(path: Path) -> None:
     """Let the leases of dead processes run out, and move the write-ahead log into the file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE runs SET until = updated_at WHERE owner IS NOT NULL")
+        db.execute("UPDATE ferrule_runs SET until = updated_at WHERE owner IS NOT NULL")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -574,7 +574,7 @@ def test_the_page_s_files_have_their_types_whatever_the_machine_calls_them(
 
 def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> None:
     """A damaged entry is an answer, not a crash."""
-    store._file.write(lambda db: db.execute("UPDATE entries SET entry = '{}'"))
+    store._file.write(lambda db: db.execute("UPDATE ferrule_entries SET entry = '{}'"))
     answer = ann.get("/runs/order-1042")
     assert answer.status == 503
     assert "The store is not available" in answer.text

@@ -168,7 +168,7 @@ def test_a_journal_that_only_parsing_tells_apart_is_read_whole(
     for each in (json.dumps(first, separators=(",", ":")), *entries):
         store.append(lease, each)
     with closing(sqlite3.connect(store.path)) as db, db:
-        db.execute("UPDATE runs SET status = 'done', owner = NULL WHERE id = 'other'")
+        db.execute("UPDATE ferrule_runs SET status = 'done', owner = NULL WHERE id = 'other'")
     found = Readings(store).read("other")
     assert found.is_whole
     assert found.turns == TURNS

@@ -40,15 +40,15 @@ class EvaluationFigures(Struct, frozen=True, kw_only=True):
 def evaluations(db: Any) -> list[EvaluationFigures]:
     """The evaluations that were scored last, the latest first."""
     latest = db.execute(
-        "SELECT name, max(changed_at) FROM used WHERE kind = 'evaluation' "
+        "SELECT name, max(changed_at) FROM ferrule_used WHERE kind = 'evaluation' "
         "GROUP BY name ORDER BY max(changed_at) DESC LIMIT ?",
         (_MOST_EVALUATIONS,),
     ).fetchall()
     figures: list[EvaluationFigures] = []
     for name, changed_at in latest:
         rows = db.execute(
-            "SELECT runs.program, runs.cost, runs.scores, failed FROM used "
-            "JOIN runs ON no = run WHERE kind = 'evaluation' AND name = ?",
+            "SELECT runs.program, runs.cost, runs.scores, failed FROM ferrule_used "
+            "JOIN ferrule_runs AS runs ON no = run WHERE kind = 'evaluation' AND name = ?",
             (name,),
         ).fetchall()
         if rows:

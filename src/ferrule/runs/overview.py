@@ -88,28 +88,29 @@ def overview(db: Any, since: float, until: float) -> Overview:
     period = (since, until)
     durations = _grouped(
         db.execute(
-            "SELECT program, seconds FROM runs WHERE updated_at >= ? AND updated_at < ?", period
+            "SELECT program, seconds FROM ferrule_runs WHERE updated_at >= ? AND updated_at < ?",
+            period,
         ).fetchall()
     )
     failures = db.execute(
-        "SELECT program, updated_at FROM runs "
+        "SELECT program, updated_at FROM ferrule_runs "
         "WHERE status = 'failed' AND updated_at >= ? AND updated_at < ?",
         period,
     ).fetchall()
     answers = db.execute(
-        "SELECT name, program, sum(calls), sum(tokens), sum(cost) FROM used "
+        "SELECT name, program, sum(calls), sum(tokens), sum(cost) FROM ferrule_used "
         "WHERE kind = 'model' AND changed_at >= ? AND changed_at < ? GROUP BY name, program",
         period,
     ).fetchall()
     answer_times = _grouped(
         db.execute(
-            "SELECT name, seconds / calls FROM used WHERE kind = 'model' "
+            "SELECT name, seconds / calls FROM ferrule_used WHERE kind = 'model' "
             "AND changed_at >= ? AND changed_at < ? AND seconds > 0 AND calls > 0",
             period,
         ).fetchall()
     )
     tools = db.execute(
-        "SELECT name, sum(calls), sum(failed) FROM used "
+        "SELECT name, sum(calls), sum(failed) FROM ferrule_used "
         "WHERE kind = 'tool' AND changed_at >= ? AND changed_at < ? GROUP BY name",
         period,
     ).fetchall()
@@ -153,7 +154,7 @@ def _spans(db: Any, failed_at: list[float], since: float, until: float) -> tuple
     rows = db.execute(
         "WITH RECURSIVE span(number) AS (SELECT CAST(? AS bigint) UNION ALL "
         "SELECT number + 1 FROM span WHERE number < ?) "
-        "SELECT number, (SELECT count(*) FROM runs "
+        "SELECT number, (SELECT count(*) FROM ferrule_runs "
         "WHERE updated_at >= CASE WHEN number * ? < ? THEN ? ELSE number * ? END "
         "AND updated_at < CASE WHEN (number + 1) * ? > ? THEN ? ELSE (number + 1) * ? END) "
         "FROM span",

@@ -598,7 +598,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_made(
     assert not (here / "other.db").exists()
 
 
-@pytest.mark.parametrize("column", ["head FROM runs", "entry FROM entries"])
+@pytest.mark.parametrize("column", ["head FROM ferrule_runs", "entry FROM ferrule_entries"])
 @pytest.mark.parametrize(
     "found",
     [
@@ -628,7 +628,7 @@ def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, cap
     """Those that are named by their whole ids."""
     waiting("bad", "good", "good-2")
     with closing(sqlite3.connect("ferrule.db")) as db, db:
-        db.execute("UPDATE runs SET questions = '[' WHERE id = 'bad'")
+        db.execute("UPDATE ferrule_runs SET questions = '[' WHERE id = 'bad'")
     for words, code in ((("runs",), 0), (("show", "bad"), 1), (("approve", "bad"), 1)):
         assert "The run 'bad' in the store cannot be read: damaged" in said(
             capsys,

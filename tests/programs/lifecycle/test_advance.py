@@ -212,7 +212,7 @@ def test_a_damaged_head_is_an_error_of_the_store(tmp_path: Path, head: str) -> N
     store = SQLiteStore(tmp_path / "runs.db")
     agent().submit(store=store, task="x", run_id="r")
     with closing(sqlite3.connect(store.path)) as db, db:
-        db.execute("UPDATE runs SET head = ?", (head,))
+        db.execute("UPDATE ferrule_runs SET head = ?", (head,))
     with pytest.raises(StoreError, match="the head of a run"):
         advance(store, "r", agent())
     store.close()

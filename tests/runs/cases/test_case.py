@@ -197,7 +197,7 @@ def test_a_damaged_run_hides_no_other_one(tmp_path: Path) -> None:
         run_of(store, "two", FIND)
         cases = cases_of(store)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
-        file.execute("UPDATE runs SET head = '{' WHERE id = ?", (damaged.id,))
+        file.execute("UPDATE ferrule_runs SET head = '{' WHERE id = ?", (damaged.id,))
     with SQLiteStore(tmp_path / "runs.db") as store:
         grades = grade(store, cases)
         assert [*grades.unread] == [damaged.id]

@@ -101,7 +101,9 @@ def test_no_secret_is_in_the_file(store: SQLiteStore) -> None:
     assert len(store.list(search="ada")) == 1
     assert store.list(search="correcthorse") == []
     with store._file.lock:
-        [[words]] = store._file.read(lambda db: db.execute("SELECT words FROM search").fetchall())
+        [[words]] = store._file.read(
+            lambda db: db.execute("SELECT words FROM ferrule_search").fetchall()
+        )
     assert "correcthorse" not in words
 
 
@@ -112,7 +114,7 @@ def test_a_fork_counts_only_what_it_did_itself(store: SQLiteStore) -> None:
     run.fork(at_step=1).resume()
     assert sorted(line.steps for line in store.list()) == [2, 2]
     uses = store._file.read(
-        lambda db: db.execute("SELECT calls FROM used WHERE kind = 'tool'").fetchall()
+        lambda db: db.execute("SELECT calls FROM ferrule_used WHERE kind = 'tool'").fetchall()
     )
     assert uses == [(1,)]
 

@@ -380,7 +380,7 @@ def test_a_run_that_another_hand_executes_is_cancelled_by_any_hand(hotel: Hotel)
 def test_a_run_that_a_crash_left_is_cancelled_at_once(hotel: Hotel) -> None:
     hotel.start(ASK, run_id="r")
     hotel.store._file.write(
-        lambda db: db.execute("UPDATE runs SET status = 'running', owner = NULL"),
+        lambda db: db.execute("UPDATE ferrule_runs SET status = 'running', owner = NULL"),
     )
     run = hotel.load("r")
     assert run.status == "running"
@@ -825,7 +825,7 @@ def _json(text: str) -> Any:
 
 
 def _steal(store: Any) -> None:
-    store._file.write(lambda db: db.execute("UPDATE runs SET token = token + 1"))
+    store._file.write(lambda db: db.execute("UPDATE ferrule_runs SET token = token + 1"))
 
 
 class _Interrupting(Policy):

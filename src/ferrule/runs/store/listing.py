@@ -81,9 +81,9 @@ class Filtered(NamedTuple):
     """SQL for the numbers of the runs that a search finds, with its value; None without one."""
 
 
-_LABELLED = "SELECT run FROM labels WHERE label = ?"
-_USED = "SELECT run FROM used WHERE kind = ? AND name = ?"
-_FAILED = "SELECT run FROM used WHERE kind = 'tool' AND failed > 0"
+_LABELLED = "SELECT run FROM ferrule_labels WHERE label = ?"
+_USED = "SELECT run FROM ferrule_used WHERE kind = ? AND name = ?"
+_FAILED = "SELECT run FROM ferrule_used WHERE kind = 'tool' AND failed > 0"
 _BOUNDS = {
     "since": "updated_at >= ?",
     "until": "updated_at < ?",
@@ -206,7 +206,9 @@ def _memberships(
 def counts(db: Any, where: str, values: tuple[Any, ...]) -> dict[str, int]:
     """How many runs fulfil a condition, by status."""
     try:
-        rows = db.execute(f"SELECT status, count(*) FROM runs {where} GROUP BY status", values)
+        rows = db.execute(
+            f"SELECT status, count(*) FROM ferrule_runs {where} GROUP BY status", values
+        )
         return dict(rows.fetchall())
     except UnicodeEncodeError:  # as in `summaries`
         return {}
@@ -214,9 +216,9 @@ def counts(db: Any, where: str, values: tuple[Any, ...]) -> dict[str, int]:
 
 def names(db: Any, kind: NameKind) -> list[str]:
     """The names of the programs, tools or models of all runs, sorted."""
-    column, source, values = "name", "used WHERE kind = ? AND", (kind, kind)
+    column, source, values = "name", "ferrule_used WHERE kind = ? AND", (kind, kind)
     if kind == "program":
-        column, source, values = "program", "runs WHERE", ()
+        column, source, values = "program", "ferrule_runs WHERE", ()
     # One look-up in the index for each name: DISTINCT would read a row for each run.
     rows = db.execute(
         f"WITH RECURSIVE found(name) AS (SELECT min({column}) FROM {source} TRUE UNION ALL "
@@ -230,7 +232,7 @@ def names(db: Any, kind: NameKind) -> list[str]:
 def questions_by_program(db: Any) -> dict[str, int]:
     """How many questions wait for a decision, by the program of their runs."""
     rows = db.execute(
-        "SELECT program, sum(asking) FROM runs WHERE status = 'waiting' GROUP BY program"
+        "SELECT program, sum(asking) FROM ferrule_runs WHERE status = 'waiting' GROUP BY program"
     ).fetchall()
     return {program: int(asking) for program, asking in rows if asking}
 
@@ -238,7 +240,7 @@ def questions_by_program(db: Any) -> dict[str, int]:
 def notes_of(db: Any, number: int) -> list[RunNote]:
     """The notes on the run of this number, the oldest first."""
     rows = db.execute(
-        "SELECT note, author, written_at FROM notes WHERE run = ? ORDER BY no", (number,)
+        "SELECT note, author, written_at FROM ferrule_notes WHERE run = ? ORDER BY no", (number,)
     ).fetchall()
     return [RunNote(text=note, author=author, at=at) for note, author, at in rows]
 
@@ -277,10 +279,10 @@ def summaries(
     sql = f"""
         SELECT line.*, question_id
         FROM (
-            SELECT {_COLUMNS}, {until} FROM runs
-            WHERE no IN (SELECT no FROM runs {where} {page})
+            SELECT {_COLUMNS}, {until} FROM ferrule_runs
+            WHERE no IN (SELECT no FROM ferrule_runs {where} {page})
         ) AS line
-        LEFT JOIN decisions ON run_id = id AND NOT taken {order}
+        LEFT JOIN ferrule_decisions ON run_id = id AND NOT taken {order}
     """
     try:
         joined_rows = db.execute(sql, values).fetchall()

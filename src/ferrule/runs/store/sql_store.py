@@ -283,7 +283,7 @@ class SQLStore:
         (number,) = self._row(db, run_id, "no")
         for count, entry in enumerate(entries):
             db.execute(
-                "INSERT INTO entries (place, entry, written_at) VALUES (?, ?, ?)",
+                "INSERT INTO ferrule_entries (place, entry, written_at) VALUES (?, ?, ?)",
                 (number * MOST_ENTRIES + count, entry, now),
             )
 
@@ -335,12 +335,12 @@ class SQLStore:
         leased_column, leased_value = self._LEASED
         leased_parameter = self._hold(lease, now, after + len(entries))
         db.execute(
-            "UPDATE runs SET owner = ?, token = ?, recoveries = ?, "
+            "UPDATE ferrule_runs SET owner = ?, token = ?, recoveries = ?, "
             f"status = 'running', updated_at = ?, {leased_column} = {leased_value} WHERE id = ?",
             (self._owner, token + 1, recoveries, now, leased_parameter, run_id),
         )
         if status == "cancelled":
-            db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (run_id,))
+            db.execute("UPDATE ferrule_runs SET cancelled = FALSE WHERE id = ?", (run_id,))
         return recoveries
 
     def _check_takeover(self, db: Any, run_id: str, owner: str, token: int, now: float) -> int:
@@ -378,7 +378,7 @@ class SQLStore:
     def note(self, db: Any, lease: Lease, head: str) -> None:
         """See `Store`."""
         fence(db, lease, self._owner, self._LOCK)
-        db.execute("UPDATE runs SET head = ? WHERE id = ?", (head, lease.run_id))
+        db.execute("UPDATE ferrule_runs SET head = ? WHERE id = ?", (head, lease.run_id))
 
     @_writes
     def report(self, db: Any, lease: Lease, outline: Outline) -> None:
@@ -498,7 +498,7 @@ class SQLStore:
         """See `Store`."""
         error = json_text({"type": "StoreError", "text": why})
         db.execute(
-            "UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL",
+            "UPDATE ferrule_runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL",
             (error, self._now(db), run_id),
         )
 
@@ -550,11 +550,11 @@ class SQLStore:
         if caller:
             form["caller"] = caller
         db.execute(
-            "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
+            "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
             (run_id, question_id, json_text(form), now),
         )
         if status == "waiting":
-            db.execute("UPDATE runs SET asking = asking - 1 WHERE id = ?", (run_id,))
+            db.execute("UPDATE ferrule_runs SET asking = asking - 1 WHERE id = ?", (run_id,))
             self._call_worker(db, run_id)
         return accepted
 
@@ -589,26 +589,28 @@ class SQLStore:
         refuse_message(run_id, status, takes_messages=takes_messages)
         now = self._now(db)
         sent = with_number(message, said + 1, key, at=now)
-        db.execute("UPDATE runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id))
+        db.execute(
+            "UPDATE ferrule_runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id)
+        )
         self._keep_message(db, run_id, sent, now)
         return sent
 
     def _keep_message(self, db: Any, run_id: str, message: Decision, now: float) -> None:
         db.execute(
-            "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
+            "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
             (run_id, message.question_id, json_text(record_form(message)), now),
         )
 
     def _messages(self, db: Any, run_id: str) -> builtins.list[Decision]:
         rows = db.execute(
-            "SELECT decision FROM decisions WHERE run_id = ? AND question_id LIKE ?",
+            "SELECT decision FROM ferrule_decisions WHERE run_id = ? AND question_id LIKE ?",
             (run_id, "say:%"),
         ).fetchall()
         return [read_decision(parse_object(text, "a decision")) for (text,) in rows]
 
     def _first_decision(self, db: Any, run_id: str, question_id: str) -> Decision | None:
         row = db.execute(
-            "SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?",
+            "SELECT decision FROM ferrule_decisions WHERE run_id = ? AND question_id = ?",
             (run_id, question_id),
         ).fetchone()
         if row is None:
@@ -630,7 +632,9 @@ class SQLStore:
         if not self._is_alive(owner, until, now) and not self._settles_s():
             cancel_at_rest(db, run_id, now)
             return
-        db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
+        db.execute(
+            "UPDATE ferrule_runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id)
+        )
 
     def cancel_call(
         self, run_id: str, call_id: str, *, result: Any = None, by: str = "", via: str = "api"
@@ -659,10 +663,11 @@ class SQLStore:
                 check_second(first, sent)
                 return first
             db.execute(
-                "UPDATE runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id)
+                "UPDATE ferrule_runs SET said = said + 1, updated_at = ? WHERE id = ?",
+                (now, run_id),
             )
             db.execute(
-                "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
+                "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
                 (run_id, sent.question_id, json_text(record_form(sent)), now),
             )
             return sent
@@ -671,7 +676,7 @@ class SQLStore:
     def look(self, leases: Sequence[Lease]) -> builtins.list[bool]:
         """See `Store`."""
         marks = ", ".join("?" * len(leases))
-        sql = f"SELECT id, token, cancelled, said FROM runs WHERE id IN ({marks})"
+        sql = f"SELECT id, token, cancelled, said FROM ferrule_runs WHERE id IN ({marks})"
         rows = self._look(
             lambda db: db.execute(sql, tuple([lease.run_id for lease in leases])).fetchall()
         )
@@ -800,7 +805,7 @@ class SQLStore:
         (number,) = self._row(db, run_id, "no")
         note = RunNote(text=text, author=author, at=self._now(db))
         db.execute(
-            "INSERT INTO notes (run, author, written_at, note) VALUES (?, ?, ?, ?)",
+            "INSERT INTO ferrule_notes (run, author, written_at, note) VALUES (?, ?, ?, ?)",
             (number, author, note.at, text),
         )
         return note
@@ -854,7 +859,7 @@ class SQLStore:
         self._empty(db, run_id)
         self._index(db, number, [*words_in(run_id), *words_in(program)])
         db.execute(
-            "UPDATE runs SET head = ?, questions = '[]', error = NULL, title = '', "
+            "UPDATE ferrule_runs SET head = ?, questions = '[]', error = NULL, title = '', "
             "metadata = NULL, asked = '', answered = '', assigned = '', scores = NULL "
             "WHERE id = ?",
             (json_text(redacted_head), run_id),
@@ -872,7 +877,9 @@ class SQLStore:
     @_writes
     def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
         marks = ", ".join("?" * len(statuses)) or "NULL"
-        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"
+        sql = (
+            f"SELECT id FROM ferrule_runs WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"
+        )
         rows = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
         for (run_id,) in rows:
             self._forget(db, run_id)
@@ -881,20 +888,20 @@ class SQLStore:
     def _forget(self, db: Any, run_id: str) -> None:
         (number,) = self._row(db, run_id, "no")
         self._empty(db, run_id)
-        db.execute("DELETE FROM used WHERE run = ?", (number,))
-        db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        db.execute("DELETE FROM ferrule_used WHERE run = ?", (number,))
+        db.execute("DELETE FROM ferrule_runs WHERE id = ?", (run_id,))
 
     @reading("A run in the store")
     def _empty(self, db: Any, run_id: str) -> None:
         (number,) = self._row(db, run_id, "no")
         db.execute(
-            "DELETE FROM entries WHERE place >= ? AND place < ?",
+            "DELETE FROM ferrule_entries WHERE place >= ? AND place < ?",
             (number * MOST_ENTRIES, (number + 1) * MOST_ENTRIES),
         )
-        db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))
-        db.execute("DELETE FROM labels WHERE run = ?", (number,))
-        db.execute("DELETE FROM notes WHERE run = ?", (number,))
-        db.execute("DELETE FROM used WHERE kind = 'evaluation' AND run = ?", (number,))
+        db.execute("DELETE FROM ferrule_decisions WHERE run_id = ?", (run_id,))
+        db.execute("DELETE FROM ferrule_labels WHERE run = ?", (number,))
+        db.execute("DELETE FROM ferrule_notes WHERE run = ?", (number,))
+        db.execute("DELETE FROM ferrule_used WHERE kind = 'evaluation' AND run = ?", (number,))
         self._index(db, number, ())
 
     # -- one run
@@ -903,7 +910,9 @@ class SQLStore:
         """These columns of the row of a run. Raises `StoreError` if the store has no such run."""
         row = None
         with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
-            row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?{lock}", (run_id,)).fetchone()
+            row = db.execute(
+                f"SELECT {columns} FROM ferrule_runs WHERE id = ?{lock}", (run_id,)
+            ).fetchone()
         if row is None:
             raise self._missing(run_id)
         return row
@@ -919,11 +928,13 @@ class SQLStore:
     def _written(self, db: Any, run_id: str, number: int, after: int) -> Written:
         """Everything that the run with this number has besides its row."""
         entry_rows = db.execute(
-            "SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place",
+            "SELECT entry, written_at FROM ferrule_entries "
+            "WHERE place >= ? AND place < ? ORDER BY place",
             (number * MOST_ENTRIES + after, (number + 1) * MOST_ENTRIES),
         ).fetchall()
         decision_rows = db.execute(
-            "SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at",
+            "SELECT decision FROM ferrule_decisions "
+            "WHERE run_id = ? AND NOT taken ORDER BY decided_at",
             (run_id,),
         ).fetchall()
         entries = [entry for entry, _ in entry_rows]

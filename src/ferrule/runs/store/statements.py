@@ -31,7 +31,7 @@ MOST_ENTRIES = 1 << 32
 
 
 _USE = (
-    "INSERT INTO used "
+    "INSERT INTO ferrule_used AS used "
     "(kind, name, run, program, changed_at, calls, failed, tokens, cost, seconds) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
@@ -50,7 +50,8 @@ def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]
 
     """
     row = db.execute(
-        f"SELECT token, owner, cancelled, said, no FROM runs WHERE id = ?{lock}", (lease.run_id,)
+        f"SELECT token, owner, cancelled, said, no FROM ferrule_runs WHERE id = ?{lock}",
+        (lease.run_id,),
     ).fetchone()
     if row is None:
         raise _lost(lease, "was deleted")
@@ -95,7 +96,8 @@ def insert(
     names = ", ".join(row)
     marks = ", ".join("?" * len(row))
     inserted = db.execute(
-        f"INSERT INTO runs ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING RETURNING no",
+        f"INSERT INTO ferrule_runs ({names}) VALUES ({marks}) "
+        "ON CONFLICT (id) DO NOTHING RETURNING no",
         tuple(row.values()),
     ).fetchone()
     if inserted is None:
@@ -106,7 +108,7 @@ def insert(
         raise StoreError(msg)
     (number,) = inserted
     for label in about.index():
-        db.execute("INSERT INTO labels (label, run) VALUES (?, ?)", (label, number))
+        db.execute("INSERT INTO ferrule_labels (label, run) VALUES (?, ?)", (label, number))
     return number
 
 
@@ -116,8 +118,8 @@ def outline_run(db: Any, run_id: str, outline: Outline, now: float) -> int:
     if outline.usage != _NOTHING_USED:
         usage = json_text(usage_form(outline.usage))
     number, program = db.execute(
-        "UPDATE runs SET asked = ?, answered = ?, steps = ?, seconds = seconds + ?, usage = ?, "
-        "tokens = ?, cost = ?, updated_at = ? WHERE id = ? RETURNING no, program",
+        "UPDATE ferrule_runs SET asked = ?, answered = ?, steps = ?, seconds = seconds + ?, "
+        "usage = ?, tokens = ?, cost = ?, updated_at = ? WHERE id = ? RETURNING no, program",
         (
             outline.asked,
             outline.answered,
@@ -182,7 +184,7 @@ def release(
 
     """
     rows = db.execute(
-        "UPDATE runs SET owner = NULL, recoveries = 0, status = ?, head = ?, "
+        "UPDATE ferrule_runs SET owner = NULL, recoveries = 0, status = ?, head = ?, "
         f"questions = ?, error = ?, usage = ?, updated_at = ?{also} "
         "WHERE id = ? AND token = ? AND owner = ? AND said = coalesce(?, said) "
         "RETURNING cancelled",
@@ -205,7 +207,7 @@ def release(
     [(cancelled,)] = rows
     if not cancelled:
         return False
-    db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (lease.run_id,))
+    db.execute("UPDATE ferrule_runs SET cancelled = FALSE WHERE id = ?", (lease.run_id,))
     return True
 
 
@@ -222,11 +224,11 @@ def note_questions(db: Any, run_id: str, questions: Sequence[Mapping[str, Any]])
     locked: then it sees every decision made before, and a later one waits.
     """
     rows = db.execute(
-        "SELECT question_id FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)
+        "SELECT question_id FROM ferrule_decisions WHERE run_id = ? AND NOT taken", (run_id,)
     ).fetchall()
     decided_ids = {row[0] for row in rows}
     asking = sum(question["id"] not in decided_ids for question in questions)
-    db.execute("UPDATE runs SET asking = ? WHERE id = ?", (asking, run_id))
+    db.execute("UPDATE ferrule_runs SET asking = ? WHERE id = ?", (asking, run_id))
     return asking < len(questions)
 
 
@@ -235,11 +237,12 @@ def assign(db: Any, number: int, label: str, before: str, person: str) -> None:
 
     `before` is the label of the person to whom it was assigned.
     """
-    db.execute("UPDATE runs SET assigned = ? WHERE no = ?", (person, number))
-    db.execute("DELETE FROM labels WHERE label = ? AND run = ?", (before, number))
+    db.execute("UPDATE ferrule_runs SET assigned = ? WHERE no = ?", (person, number))
+    db.execute("DELETE FROM ferrule_labels WHERE label = ? AND run = ?", (before, number))
     if person:
         db.execute(
-            "INSERT INTO labels (label, run) VALUES (?, ?) ON CONFLICT (label, run) DO NOTHING",
+            "INSERT INTO ferrule_labels (label, run) VALUES (?, ?) "
+            "ON CONFLICT (label, run) DO NOTHING",
             (label, number),
         )
 
@@ -250,7 +253,8 @@ def keep_score(db: Any, evaluation: str, run_id: str, item: ItemScore, now: floa
     scores = {name: value for name, value in item.scores.items() if isfinite(value)}
     form = {"scores": scores, "feedback": item.feedback[:_LONGEST_FEEDBACK]}
     row = db.execute(
-        "UPDATE runs SET scores = ? WHERE id = ? RETURNING no, program", (json_text(form), run_id)
+        "UPDATE ferrule_runs SET scores = ? WHERE id = ? RETURNING no, program",
+        (json_text(form), run_id),
     ).fetchone()
     if row is None:
         return
@@ -266,10 +270,10 @@ def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> N
     """End a lease as if the run had not been taken. Entries written under it stay."""
     leased = "WHERE id = ? AND token = ? AND owner = ?"
     key = (run_id, token, owner)
-    row = db.execute(f"SELECT cancelled, updated_at FROM runs {leased}", key).fetchone()
+    row = db.execute(f"SELECT cancelled, updated_at FROM ferrule_runs {leased}", key).fetchone()
     if row is None:
         return
-    db.execute(f"UPDATE runs SET owner = NULL, status = ? {leased}", (status, *key))
+    db.execute(f"UPDATE ferrule_runs SET owner = NULL, status = ? {leased}", (status, *key))
     cancelled, updated_at = row
     if cancelled:
         cancel_at_rest(db, run_id, updated_at)
@@ -281,8 +285,8 @@ def park(db: Any, run_id: str, head: str, times: int) -> None:
     with suppress(StoreError):  # an unreadable head may be the reason for the crashes
         head = json_text({**parse_object(head, "the head of a run"), "error": error})
     db.execute(
-        "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL "
-        "WHERE id = ?",
+        "UPDATE ferrule_runs SET status = 'failed', head = ?, error = ?, recoveries = ?, "
+        "owner = NULL WHERE id = ?",
         (head, json_text(error), times, run_id),
     )
 
@@ -290,8 +294,8 @@ def park(db: Any, run_id: str, head: str, times: int) -> None:
 def cancel_at_rest(db: Any, run_id: str, now: float) -> None:
     """Cancel a run that no process executes: its pending questions and unused decisions go."""
     db.execute(
-        "UPDATE runs SET status = 'cancelled', questions = '[]', asking = 0, owner = NULL, "
+        "UPDATE ferrule_runs SET status = 'cancelled', questions = '[]', asking = 0, owner = NULL, "
         "token = token + 1, updated_at = ? WHERE id = ?",
         (now, run_id),
     )
-    db.execute("DELETE FROM decisions WHERE run_id = ? AND NOT taken", (run_id,))
+    db.execute("DELETE FROM ferrule_decisions WHERE run_id = ? AND NOT taken", (run_id,))

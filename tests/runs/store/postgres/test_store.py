@@ -590,7 +590,7 @@ def test_two_that_look_at_a_dead_owner_at_once_both_see_it_dead(
         f"INSERT INTO {schema}.owners VALUES ('dead', 4711, extract(epoch FROM now()) - 20, 600)"
     )
     store.transaction(lambda db: db.execute(values))
-    ask = LEASE_ENDS.replace("FROM owners", f"FROM {schema}.owners").replace(
+    ask = LEASE_ENDS.replace("FROM ferrule_owners", f"FROM {schema}.owners").replace(
         "name = owner",
         "name = 'dead'",
     )
@@ -794,7 +794,7 @@ def test_tables_of_another_version_are_refused_by_their_number(
     )
     with pytest.raises(
         StoreError,
-        match="has schema 9; this ferrule reads schema 1",
+        match="has schema 9; this ferrule reads schema 2",
     ):
         opened(postgres.dsn, schema=schema, lease_s=29.0).list()
 

@@ -255,7 +255,7 @@ def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(
     lease = store.create("r", program="P", head=head())
 
     def half(db: sqlite3.Connection) -> None:
-        db.execute("UPDATE runs SET status = 'done'")
+        db.execute("UPDATE ferrule_runs SET status = 'done'")
         raise error
 
     first, failed, last = batch.write_all(
@@ -316,14 +316,16 @@ class Piece(NamedTuple):
 
     def work(self, lease: Lease, text: str) -> Callable[[sqlite3.Connection], Any]:
         def fails(db: sqlite3.Connection) -> None:
-            db.execute("INSERT INTO decisions VALUES ('none', ?, '{}', 0, FALSE)", (text,))
+            db.execute("INSERT INTO ferrule_decisions VALUES ('none', ?, '{}', 0, FALSE)", (text,))
             raise DecisionError("after all not")
 
         if self.kind == "fails":
             return fails
         if self.kind == "another":
             return lambda db: (
-                db.execute("UPDATE runs SET head = ? WHERE id = ?", (text, lease.run_id)).rowcount
+                db.execute(
+                    "UPDATE ferrule_runs SET head = ? WHERE id = ?", (text, lease.run_id)
+                ).rowcount
             )
         long = text * 5000 if self.kind == "too large" else text
         return appended(
@@ -339,9 +341,9 @@ PIECES = st.builds(Piece, st.integers(0, 4), st.sampled_from(KINDS))
 
 
 TABLES = (
-    "place, entry FROM entries ORDER BY place",
-    "id, head, cancelled FROM runs",
-    "* FROM decisions",
+    "place, entry FROM ferrule_entries ORDER BY place",
+    "id, head, cancelled FROM ferrule_runs",
+    "* FROM ferrule_decisions",
 )
 STATES = {
     "here": "id = id",
@@ -367,7 +369,7 @@ def test_what_is_written_for_many_ends_as_if_each_was_alone(
         leases = [store.create(f"r{k}", program="P", head=head()) for k in range(5)]
         file.write(
             lambda db: [
-                db.execute(f"UPDATE runs SET {STATES[each]} WHERE id = ?", (f"r{k}",))
+                db.execute(f"UPDATE ferrule_runs SET {STATES[each]} WHERE id = ?", (f"r{k}",))
                 for k, each in enumerate(runs)
             ],
         )
@@ -488,7 +490,7 @@ def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goe
 
     reader = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
     reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM runs").fetchone()
+    reader.execute("SELECT count(*) FROM ferrule_runs").fetchone()
     with pytest.warns(RuntimeWarning, match=r"stays in the bytes of .*runs\.db-wal"):
         store.delete("r")
     assert left()
@@ -638,7 +640,7 @@ def test_another_schema_is_refused_by_its_number(tmp_path: Path) -> None:
     """A file of a newer ferrule is not touched."""
     with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
         db.execute("PRAGMA user_version=9")
-    with pytest.raises(StoreError, match="has schema 9; this ferrule reads schema 1"):
+    with pytest.raises(StoreError, match="has schema 9; this ferrule reads schema 2"):
         SQLiteStore(tmp_path / "runs.db").list()
 
 
@@ -760,7 +762,7 @@ def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Pa
         lambda db: [row[-1] for row in db.execute(explain, ("r", 1, "me", False, 0, "{}", 0.0))],
     )
     assert [line for line in plan if "entries" in line] == [
-        "SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+        "SEARCH ferrule_entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
     ]
 
 
@@ -802,7 +804,7 @@ def test_what_stands_open_all_the_same_is_undone_before_the_next_work(store: SQL
     connection = store._file._connection
     assert connection is not None
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute("DELETE FROM runs")
+    connection.execute("DELETE FROM ferrule_runs")
     assert store.append(lease, "x")
     assert store.load("r").entries == ["x"]
 
@@ -1036,7 +1038,7 @@ def test_a_damaged_row_hides_no_other_run_and_is_named(store: SQLiteStore, damag
     for run_id in ("a", "bad", "z"):
         waiting(store, run_id)
     whole = {each.id: each for each in store.list() if each.id != "bad"}
-    store._file.write(lambda db: db.execute(f"UPDATE runs SET {damage} WHERE id = 'bad'"))
+    store._file.write(lambda db: db.execute(f"UPDATE ferrule_runs SET {damage} WHERE id = 'bad'"))
     for limit in (None, 100):
         found = {each.id: each for each in store.list(limit=limit)}
         bad = found.pop("bad")
@@ -1059,7 +1061,9 @@ def test_a_row_with_a_damaged_status_does_not_keep_others_from_being_pruned(
     for run_id in ("a", "bad", "z"):
         waiting(store, run_id)
     store._file.write(
-        lambda db: db.execute("UPDATE runs SET status = CAST(x'ff' AS TEXT) WHERE id = 'bad'"),
+        lambda db: db.execute(
+            "UPDATE ferrule_runs SET status = CAST(x'ff' AS TEXT) WHERE id = 'bad'"
+        ),
     )
     assert store.prune(older_than_s=-1.0, statuses=["waiting"]) == 2
     assert [each.id for each in store.list()] == ["bad"]
@@ -1152,3 +1156,13 @@ def test_a_connection_is_closed_when_python_ends(
         connection.__del__()
     with pytest.raises(sqlite3.ProgrammingError):
         connection.execute("SELECT 1")
+
+
+def test_all_names_in_the_file_begin_with_ferrules_so_that_tools_may_use_any_other() -> None:
+    """`ctx.db` writes into the same file."""
+    store = MemoryStore()
+    names = store._file.read(lambda db: db.execute("SELECT name FROM sqlite_master").fetchall())
+    assert [
+        name for (name,) in names if not name.startswith(("ferrule_", "sqlite_autoindex_ferrule_"))
+    ] == []
+    store.close()

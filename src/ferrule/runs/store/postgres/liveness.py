@@ -42,8 +42,10 @@ _FORGET_AFTER_S = 3600.0
 
 They have no effect, but each check for live owners would read them.
 """
-_FORGET = f"DELETE FROM owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"
-_LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"
+_FORGET = f"DELETE FROM ferrule_owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"
+_LIVE = (
+    f"SELECT owner FROM (SELECT name AS owner FROM ferrule_owners) AS known WHERE {LEASE_ENDS} > ?"
+)
 
 
 class Line:

@@ -251,7 +251,10 @@ class PostgresStore(SQLStore):
         Raises `StoreError` if the lease was lost.
         """
         cancelled, first = fence(_Qualified(db, self.schema), lease, self.owner)
-        sql = "SELECT written, (SELECT entry FROM entries WHERE place = ?) FROM runs WHERE id = ?"
+        sql = (
+            "SELECT written, (SELECT entry FROM ferrule_entries WHERE place = ?) "
+            "FROM ferrule_runs WHERE id = ?"
+        )
         written, last = db.execute(
             dialect(sql, self.schema), (first + number, lease.run_id)
         ).fetchone()
@@ -344,7 +347,7 @@ class PostgresStore(SQLStore):
 
     def _begin_with(self, db: Any, run_id: str, entries: Sequence[str], now: float) -> None:
         super()._begin_with(db, run_id, entries, now)
-        db.execute("UPDATE runs SET written = ? WHERE id = ?", (len(entries), run_id))
+        db.execute("UPDATE ferrule_runs SET written = ? WHERE id = ?", (len(entries), run_id))
 
     def _hold(self, lease: Lease, now: float, written: int) -> str | None:  # noqa: ARG002
         self._presence.show()
@@ -363,15 +366,15 @@ class PostgresStore(SQLStore):
         # The words themselves: a parser of Postgres would split them in its own way.
         if words:
             db.execute(
-                "INSERT INTO search (run, words) VALUES (?, array_to_tsvector(?::text[])) "
+                "INSERT INTO ferrule_search (run, words) VALUES (?, array_to_tsvector(?::text[])) "
                 "ON CONFLICT (run) DO UPDATE SET words = excluded.words",
                 (number, list(words)),
             )
         else:
-            db.execute("DELETE FROM search WHERE run = ?", (number,))
+            db.execute("DELETE FROM ferrule_search WHERE run = ?", (number,))
 
     def _matching(self, words: Sequence[str]) -> tuple[str, str]:
-        sql = "SELECT run FROM search WHERE words @@ ?::tsquery"
+        sql = "SELECT run FROM ferrule_search WHERE words @@ ?::tsquery"
         return sql, " & ".join([f"'{word}'{':*' * begins(word)}" for word in words])
 
     def _call_worker(

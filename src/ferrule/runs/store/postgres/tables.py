@@ -16,7 +16,7 @@ from typing import Any
 
 from ferrule.errors import ConfigurationError, StoreError
 
-_VERSION = 1
+_VERSION = 2
 NOW = "extract(epoch FROM clock_timestamp())::float8"
 SILENT_S = 5.0
 """After this time without a heartbeat, an owner is dead if its lock is free.
@@ -89,12 +89,12 @@ INSERT INTO "{schema}".version VALUES ({version});
 LEASE_ENDS = (
     f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} "
     "AND pg_try_advisory_xact_lock_shared(lock_key) THEN 0 "
-    "ELSE seen_at + lease_s END FROM owners WHERE name = owner)"
+    "ELSE seen_at + lease_s END FROM ferrule_owners WHERE name = owner)"
 )
 """When the lease of a row of `runs` ends: at once if its owner is silent and its lock free."""
 
 SEEN = (
-    "INSERT INTO owners (name, lock_key, seen_at, lease_s, queue) "
+    "INSERT INTO ferrule_owners (name, lock_key, seen_at, lease_s, queue) "
     f"VALUES (?, ?, {NOW}, ?, ?) "
     f"ON CONFLICT (name) DO UPDATE SET seen_at = {NOW}, lock_key = excluded.lock_key, "
     "lease_s = excluded.lease_s, queue = excluded.queue"
@@ -102,11 +102,11 @@ SEEN = (
 """A heartbeat."""
 
 _APPEND = (
-    "WITH run AS (UPDATE runs SET written = written + 1 "
+    "WITH run AS (UPDATE ferrule_runs SET written = written + 1 "
     "WHERE id = ? AND token = ? AND owner = ? AND written = ? AND NOT (cancelled AND ?) "
     "AND said <= coalesce(?::integer, said) "
     "RETURNING no, written, cancelled, said){also} "
-    f"INSERT INTO entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run "
+    f"INSERT INTO ferrule_entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run "
     "RETURNING (SELECT cancelled FROM run), (SELECT said FROM run)"
 )
 APPEND = _APPEND.format(also="")
@@ -115,17 +115,17 @@ APPEND = _APPEND.format(also="")
 The writer gives the number that it expects, so a retry after a lost answer does no harm.
 """
 APPEND_AND_TAKE = _APPEND.format(
-    also=", taken AS (UPDATE decisions SET taken = TRUE FROM run "
+    also=", taken AS (UPDATE ferrule_decisions SET taken = TRUE FROM run "
     "WHERE decisions.run_id = ? AND decisions.question_id = ?)"
 )
 
-_PLACE = "((SELECT no FROM runs WHERE id = ?) << 32)"
+_PLACE = "((SELECT no FROM ferrule_runs WHERE id = ?) << 32)"
 WRITTEN = (
     "SELECT 0 AS part, place, written_at AS at, entry AS text, NULL AS status "
-    "FROM entries "
+    "FROM ferrule_entries "
     f"WHERE place >= {_PLACE} + ? AND place < {_PLACE} + (1::bigint << 32) "
     "UNION ALL SELECT 1, 0, decided_at, decision, NULL "
-    "FROM decisions WHERE run_id = ? AND NOT taken"
+    "FROM ferrule_decisions WHERE run_id = ? AND NOT taken"
 )
 """Everything that a run has besides its row, in one round trip.
 
@@ -133,7 +133,7 @@ Its entries from a number on, and the decisions that it has not used.
 """
 STORED = (
     "SELECT -1 AS part, no AS place, 0 AS at, head AS text, status "
-    f"FROM runs WHERE id = ? UNION ALL {WRITTEN}"
+    f"FROM ferrule_runs WHERE id = ? UNION ALL {WRITTEN}"
 )
 """`WRITTEN` with the run's head and status: one statement is one snapshot."""
 
@@ -157,14 +157,9 @@ def lock_key(name: str) -> int:
 def dialect(sql: str, schema: str) -> bytes:
     """Turn a shared SQL statement into one for Postgres.
 
-    Tables get their schema, and `%s` replaces each `?`.
+    Tables have a schema in place of the prefix `ferrule_`, and `%s` replaces each `?`.
     """
-    qualified = re.sub(
-        r"\b(FROM|INTO|UPDATE|JOIN) "
-        r"(runs|labels|used|search|notes|entries|decisions|owners|version)\b",
-        rf'\1 "{schema}".\2',
-        sql,
-    )
+    qualified = re.sub(r"\b(FROM|INTO|UPDATE|JOIN) ferrule_(\w+)", rf'\1 "{schema}".\2', sql)
     return qualified.replace("?", "%s").encode()
 
 

@@ -96,7 +96,9 @@ def call_worker(
     Delayed by `after_s`, if a question expires then.
     """
     if after_s is not None:
-        db.execute("UPDATE runs SET expires_at = ? WHERE id = ?", (db.now + after_s, run_id))
+        db.execute(
+            "UPDATE ferrule_runs SET expires_at = ? WHERE id = ?", (db.now + after_s, run_id)
+        )
     if not engine.is_set_up(db.connection):
         if order.delay_s is not None:
             msg = (
@@ -106,12 +108,13 @@ def call_worker(
             raise StoreError(msg)
         # The first worker makes the ticket, with this order.
         db.execute(
-            "UPDATE runs SET priority = ?, queue_key = ?, queue = coalesce(queue, ?) WHERE id = ?",
+            "UPDATE ferrule_runs SET priority = ?, queue_key = ?, queue = coalesce(queue, ?) "
+            "WHERE id = ?",
             (order.priority, order.queue_key, engine.queue, run_id),
         )
         return
     segment, priority, queue_key, queue = db.execute(
-        "UPDATE runs SET segment = segment + 1, priority = coalesce(?, priority), "
+        "UPDATE ferrule_runs SET segment = segment + 1, priority = coalesce(?, priority), "
         "queue_key = coalesce(?, queue_key), queue = coalesce(queue, ?) "
         "WHERE id = ? RETURNING segment, priority, queue_key, queue",
         (order.priority, order.queue_key, engine.queue, run_id),
@@ -123,7 +126,7 @@ def call_worker(
 
 def forget_tickets(db: Any, engine: Engine, run_id: str) -> None:
     """Remove the tickets of a run that is being deleted."""
-    row = db.execute("SELECT segment FROM runs WHERE id = ?", (run_id,)).fetchone()
+    row = db.execute("SELECT segment FROM ferrule_runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         return
     (segments,) = row

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.runs.store.sqlite.file import SQLiteFile
 
 _NEXT_PLACE = (
-    "coalesce((SELECT max(place) + 1 FROM entries "
+    "coalesce((SELECT max(place) + 1 FROM ferrule_entries "
     f"WHERE place >= no * {MOST_ENTRIES} AND place < (no + 1) * {MOST_ENTRIES}), "
     f"no * {MOST_ENTRIES})"
 )
@@ -33,13 +33,13 @@ _NEXT_PLACE = (
 # 'none' is not. The last parameters of the condition allow a cancelled run, too, and one that has
 # got a message since the last write.
 APPEND_ONE = (
-    "INSERT INTO entries (place, entry, written_at) VALUES (coalesce("
-    f"(SELECT {_NEXT_PLACE} FROM runs "
+    "INSERT INTO ferrule_entries (place, entry, written_at) VALUES (coalesce("
+    f"(SELECT {_NEXT_PLACE} FROM ferrule_runs "
     "WHERE id = ? AND token = ? AND owner = ? AND cancelled <= ? AND said <= ?), 'none'), ?, ?)"
 )
 """Writes an entry of a run that the owner has leased; fails if the lease was lost."""
 
-_TAKE_DECISION = "UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?"
+_TAKE_DECISION = "UPDATE ferrule_decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?"
 _MOST_ROWS = 4096
 """SQLite takes 32,766 parameters in a statement, and a row has six."""
 
@@ -126,7 +126,7 @@ def tend(file: SQLiteFile, held: list[tuple[str, int, float]], left: list[tuple[
     def work(db: sqlite3.Connection) -> None:
         for run_id, token, until in held:
             db.execute(
-                "UPDATE runs SET until = ? WHERE id = ? AND token = ? AND owner = ?",
+                "UPDATE ferrule_runs SET until = ? WHERE id = ? AND token = ? AND owner = ?",
                 (until, run_id, token, owner_name()),
             )
         for run_id, token in left:
@@ -196,9 +196,9 @@ def _append_sql(row_count: int) -> str:
     """
     values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * row_count)
     return (
-        "INSERT INTO entries (place, entry, written_at) "
+        "INSERT INTO ferrule_entries (place, entry, written_at) "
         f"SELECT {_NEXT_PLACE} + column6, iif(no IS NULL, NULL, column1), column2 "
-        f"FROM (VALUES {values}) LEFT JOIN runs "
+        f"FROM (VALUES {values}) LEFT JOIN ferrule_runs "
         "ON id = column3 AND token = column4 AND owner = ? AND NOT cancelled AND said <= column5 "
         "WHERE column1 IS NOT NULL"
     )

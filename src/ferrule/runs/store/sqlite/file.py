@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the tables, in `PRAGMA user_version`."""
 _WAIT_MS = 10_000
 """How long a statement waits for the locks of other processes."""
@@ -76,13 +76,14 @@ _REMEDIES = {
 """What to do, by the beginning of the name of SQLite's error."""
 _OTHER_REMEDY = "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`."
 
+# Each name begins with `ferrule_`: tools have their own tables in this file (`ctx.db`).
 # The keys looked up at every write of an entry are integers: comparing a text key would read the
 # rest of its row, too, and so an image of five megabytes again for each later entry. Large columns
 # come last in their row for the same reason. `runs_by_change` has what lists are filtered and
 # sorted by, so that a hundred thousand runs are looked through without reading their rows. The
 # words of `search` come from `words_in`, separated by blanks: `ascii` takes them as they are.
 _TABLES = """
-CREATE TABLE runs (
+CREATE TABLE ferrule_runs (
     no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, program TEXT NOT NULL, status TEXT NOT NULL,
     created_at REAL NOT NULL, updated_at REAL NOT NULL,
     owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
@@ -95,31 +96,33 @@ CREATE TABLE runs (
     assigned TEXT NOT NULL DEFAULT '', scores TEXT,
     usage TEXT, error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
-CREATE INDEX runs_by_change ON runs (
+CREATE INDEX ferrule_runs_by_change ON ferrule_runs (
     updated_at, id, status, program, created_at, steps, seconds, tokens, cost
 );
-CREATE INDEX runs_by_status ON runs (status, updated_at);
-CREATE INDEX runs_by_program ON runs (program);
-CREATE TABLE labels (
+CREATE INDEX ferrule_runs_by_status ON ferrule_runs (status, updated_at);
+CREATE INDEX ferrule_runs_by_program ON ferrule_runs (program);
+CREATE TABLE ferrule_labels (
     label TEXT NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (label, run)
 ) WITHOUT ROWID;
-CREATE INDEX labels_by_run ON labels (run);
-CREATE TABLE used (
+CREATE INDEX ferrule_labels_by_run ON ferrule_labels (run);
+CREATE TABLE ferrule_used (
     kind TEXT NOT NULL, name TEXT NOT NULL, run INTEGER NOT NULL,
     program TEXT NOT NULL, changed_at REAL NOT NULL,
     calls INTEGER NOT NULL, failed INTEGER NOT NULL,
     tokens INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL,
     PRIMARY KEY (kind, name, run)
 ) WITHOUT ROWID;
-CREATE INDEX used_by_run ON used (run);
-CREATE VIRTUAL TABLE search USING fts5 (words, detail = none, columnsize = 0, tokenize = 'ascii');
-CREATE TABLE notes (
+CREATE INDEX ferrule_used_by_run ON ferrule_used (run);
+CREATE VIRTUAL TABLE ferrule_search USING fts5 (
+    words, detail = none, columnsize = 0, tokenize = 'ascii'
+);
+CREATE TABLE ferrule_notes (
     no INTEGER PRIMARY KEY, run INTEGER NOT NULL, author TEXT NOT NULL, written_at REAL NOT NULL,
     note TEXT NOT NULL
 );
-CREATE INDEX notes_by_run ON notes (run);
-CREATE TABLE entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
-CREATE TABLE decisions (
+CREATE INDEX ferrule_notes_by_run ON ferrule_notes (run);
+CREATE TABLE ferrule_entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
+CREATE TABLE ferrule_decisions (
     run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL,
     decided_at REAL NOT NULL, taken INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, question_id)

@@ -205,17 +205,21 @@ class SQLiteStore(SQLStore):
         return until is not None and until > now and not is_dead(owner)
 
     def _index(self, db: sqlite3.Connection, number: int, words: Sequence[str]) -> None:
-        db.execute("DELETE FROM search WHERE rowid = ?", (number,))
+        db.execute("DELETE FROM ferrule_search WHERE rowid = ?", (number,))
         if words:
-            db.execute("INSERT INTO search (rowid, words) VALUES (?, ?)", (number, " ".join(words)))
+            db.execute(
+                "INSERT INTO ferrule_search (rowid, words) VALUES (?, ?)", (number, " ".join(words))
+            )
 
     def _matching(self, words: Sequence[str]) -> tuple[str, str]:
-        sql = "SELECT rowid FROM search WHERE search MATCH ?"
+        sql = "SELECT rowid FROM ferrule_search WHERE ferrule_search MATCH ?"
         return sql, " ".join([f'"{word}"{"*" * begins(word)}' for word in words])
 
     def _purge(self) -> None:
         # FTS5 only marks words as deleted. This writes the index again, without them.
-        self._file.write(lambda db: db.execute("INSERT INTO search (search) VALUES ('optimize')"))
+        self._file.write(
+            lambda db: db.execute("INSERT INTO ferrule_search (ferrule_search) VALUES ('optimize')")
+        )
         self._file.truncate()
 
     # -- file and thread
