@@ -113,6 +113,12 @@ def test_the_overview_says_what_failed_what_it_cost_and_what_waits(ann: Client) 
     assert ann.get("/overview?period=<b>").status == 200
 
 
+def test_the_overview_compares_with_the_period_before_only_if_it_had_runs(ann: Client) -> None:
+    page = ann.get("/overview?period=day").text
+    assert "0 before" in page
+    assert "% before" not in page
+
+
 def test_a_view_is_saved_by_a_browser_and_forgotten(ann: Client) -> None:
     saved = ann.post("/views", {"name": "Kettles", "query": "q=kettle"})
     assert (saved.status, saved.headers["location"]) == (303, "/?q=kettle")
