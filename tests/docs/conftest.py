@@ -22,8 +22,9 @@ Execute = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture
-def execute(monkeypatch: pytest.MonkeyPatch) -> Iterator[Execute]:
-    """Execute a page's Python blocks; a fault points to the page's own line. What the page configures ends with the test."""
+def execute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Execute]:
+    """Execute a page's Python blocks in a folder of its own; a fault points to the page's own line. What the page configures ends with the test."""
+    monkeypatch.chdir(tmp_path)
     before = settings.current()
     name = "ferrule_page"
 

@@ -31,7 +31,7 @@ PATHS = [
 
 
 def contents(store: SQLiteStore) -> list[Any]:
-    tables = ("runs", "entries", "decisions")
+    tables = ("ferrule_runs", "ferrule_entries", "ferrule_decisions")
     return store._file.read(
         lambda db: [
             db.execute(f"SELECT * FROM {each} ORDER BY 1, 2").fetchall() for each in tables

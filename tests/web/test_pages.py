@@ -584,7 +584,11 @@ def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> Non
 
 @pytest.mark.parametrize(
     "damage",
-    ["runs SET questions = '['", "runs SET questions = x'ff'", "decisions SET decision = '{'"],
+    [
+        "ferrule_runs SET questions = '['",
+        "ferrule_runs SET questions = x'ff'",
+        "ferrule_decisions SET decision = '{'",
+    ],
 )
 def test_a_damaged_row_hides_no_other_run_and_is_named(
     ann: Any,
@@ -594,7 +598,7 @@ def test_a_damaged_row_hides_no_other_run_and_is_named(
     """On the list, in the inbox, and where they are live."""
     [bad, *others] = store.list(status="waiting")
     store.decide(bad.id, bad.questions[0].approve())
-    where = "run_id" if damage.startswith("decisions") else "id"
+    where = "run_id" if damage.startswith("ferrule_decisions") else "id"
     store._file.write(lambda db: db.execute(f"UPDATE {damage} WHERE {where} = ?", (bad.id,)))
     for address in ("/", "/inbox", "/live", "/inbox/live"):
         if "live" in address:

@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
 
-def test_every_block_of_the_page_runs(execute, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_every_block_of_the_page_runs(execute) -> None:
     execute("docs/how-to/mcp/mcp-safety.md")
 
 

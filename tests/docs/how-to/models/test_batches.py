@@ -10,16 +10,13 @@ from ferrule import LM
 from ferrule.models.batches import AnthropicBatches, OpenAIBatches
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 
 def test_every_block_of_the_page_runs_and_the_batch_is_sent(
-    execute, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = execute("docs/how-to/models/batches.md")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ferrule.programs.lifecycle.provider_batch.DEFAULT_POLL_S", 0.01)
 
     def mood(prompt: str) -> str:

@@ -14,10 +14,7 @@ from ferrule.testing import ScriptedLM
 ROOT = Path(__file__).parents[4]
 
 
-def test_the_receiver_of_the_page_passes_a_question_on_to_slack(
-    execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # where the page's file is written
+def test_the_receiver_of_the_page_passes_a_question_on_to_slack(execute) -> None:
     pytest.importorskip("starlette")
     import httpx2
     from starlette.applications import Starlette
