@@ -58,7 +58,7 @@ def ours(url: str) -> Extract:
 
     async def extract(texts: list[str]) -> list[Order]:
         inputs = [{"text": text} for text in texts]
-        return [each.order for each in await program.abatch(inputs, max_concurrency=AT_ONCE)]
+        return [record.order for record in await program.abatch(inputs, max_concurrency=AT_ONCE)]
 
     return extract
 
@@ -129,7 +129,8 @@ def openai_agents(url: str) -> Extract:
 
 
 LIBRARIES = {
-    each.__name__: each for each in (no_library, ours, pydantic_ai, langchain, openai_agents)
+    library.__name__: library
+    for library in (no_library, ours, pydantic_ai, langchain, openai_agents)
 }
 
 

@@ -116,7 +116,7 @@ def record(body: bytes, steps: int) -> dict:
 
 
 FORMS: dict[str, Callable[[bytes, int], dict]] = {
-    each.__name__: each for each in (native, smolagents, dspy, dspy_v2, udspy, text, record)
+    answer.__name__: answer for answer in (native, smolagents, dspy, dspy_v2, udspy, text, record)
 }
 
 

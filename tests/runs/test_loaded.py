@@ -272,8 +272,8 @@ def test_the_requests_of_an_agent_that_the_program_has_no_longer_are_missing() -
     with context(lm=ScriptedLM(answers)):
         run = ReAct("task -> answer", [inner]).start(task="Pay.", store=store)
         without = ReAct("task -> answer", [], name=run.program.name)
-        made = Run.load(store, run.id, without, migrate=True).requests()
-    assert not any("ask" in slot for slot in made)
+        requests = Run.load(store, run.id, without, migrate=True).requests()
+    assert not any("ask" in slot for slot in requests)
 
 
 def test_a_reader_takes_the_results_of_a_turn_without_checking_its_calls_again() -> None:

@@ -164,14 +164,14 @@ def assignment_label(person: str) -> str:
 
 
 def check_person(person: Any) -> str:
-    """The name of a person to whom a run is assigned; empty for nobody.
+    """The name of a person to whom a run is assigned; empty if it is not assigned.
 
     Raises `InputError` for what is not a short line.
     """
     if not _is_line(person) or len(person) > _LONGEST_NAME:
         raise InputError(
             f"A run is assigned to a name of at most {_LONGEST_NAME} characters on one line, or "
-            f"to '' for nobody; found {shown(person)}."
+            f"to none with ''; found {shown(person)}."
         )
     return person.strip()
 

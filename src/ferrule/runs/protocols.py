@@ -116,7 +116,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     """How long it has executed, without the time in which it waited."""
     assigned: str = ""
-    """The person who looks at it; empty for nobody."""
+    """The name of the person who looks at it; empty if it is not assigned."""
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
     """By metric, if an evaluation scored it."""
     feedback: str = ""
@@ -392,7 +392,7 @@ class Store(Protocol):
         ...
 
     def assign(self, run_id: str, person: str) -> None:
-        """Say who looks at a run; an empty name is nobody. The run itself does not change."""
+        """Assign a run to a person, or to none with an empty name. The run does not change."""
         ...
 
     def add_note(self, run_id: str, text: str, *, author: str = "") -> RunNote:

@@ -864,13 +864,13 @@ def _check_inputs(run: Run[Any]) -> None:
 def _begin_fork(fork: RunState, original: RunState, end: int) -> None:
     """Give a new run the first entries of another one, and what governs it."""
     entries = original.journal.entries
-    at = ""
+    first_left_out = ""
     if end < len(entries):
-        at = entries[end].slot
-    own = with_own_ids(first_entries(entries, end), fork.question_id)
-    fork.journal.entries.extend(own)
-    began = {slot: original.starter_of(slot) for slot in begun_calls(own)}
-    fork.forked_from = ForkedFrom(original.id, at, len(own), began)
+        first_left_out = entries[end].slot
+    copied = with_own_ids(first_entries(entries, end), fork.question_id)
+    fork.journal.entries.extend(copied)
+    began = {slot: original.starter_of(slot) for slot in begun_calls(copied)}
+    fork.forked_from = ForkedFrom(original.id, first_left_out, len(copied), began)
     if original.governing is not None:
         fork.governing = original.governing.copied()
     fork.extra_tools = original.extra_tools
@@ -878,8 +878,8 @@ def _begin_fork(fork: RunState, original: RunState, end: int) -> None:
     if fork.program is not original.program:
         changes = differences(program_fingerprint(original.program), fork.program)
         fork.changed = {**original.changed, **changes}
-    fork.decisions = [entry.value for entry in own if entry.kind == "decision"]
-    fork.said = fork.heard = messages_in(own)
+    fork.decisions = [entry.value for entry in copied if entry.kind == "decision"]
+    fork.said = fork.heard = messages_in(copied)
 
 
 def _is_same_error(stored: BaseException | None, replayed: BaseException | None) -> bool:

@@ -105,7 +105,7 @@ class InboxQuery(Struct, kw_only=True):
         questions = list(asked)
         self.programs = sorted({each.run.program for each in questions})
         self.tools = sorted({each.question.call.name for each in questions})
-        self.persons = sorted({each.run.assigned for each in questions if each.run.assigned})
+        self.persons = sorted({question.run.assigned for question in questions} - {""})
 
     def fits(self, asked: AskedQuestion) -> bool:
         """Whether a question is wanted."""

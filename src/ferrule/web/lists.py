@@ -153,7 +153,7 @@ class Lists:
             return self._pages.html(request, "evaluations.html", evaluations=evaluations)
         if len(names) != 2:
             raise Refused(400, f"Two evaluations are compared; you ticked {len(names)}.")
-        chosen = [each for each in evaluations if each.name in names]
+        chosen = [evaluation for evaluation in evaluations if evaluation.name in names]
         if len(chosen) != 2:
             raise Refused(404, "This store has no two such evaluations.")
         after, before = chosen

@@ -256,7 +256,7 @@ async def _find_decision(
     if asked_at is not None:
         with reading(f"The time at {slot} of the journal"):
             question = check_fields(replace(question, expires_at=asked_at.value))
-    decision = await decision_in_time(frame, question, "Nobody decided in time.")
+    decision = await decision_in_time(frame, question, "No one decided in time.")
     if decision is not None and decision.shown not in {"", as_shown}:
         run.answers.pop(question.id, None)  # made on another question
         decision = None

@@ -232,13 +232,13 @@ def note_questions(db: Any, run_id: str, questions: Sequence[Mapping[str, Any]])
     return asking < len(questions)
 
 
-def assign(db: Any, number: int, label: str, before: str, person: str) -> None:
-    """Assign the run of this number to a person, whose label it gets; to nobody with an empty name.
+def assign(db: Any, number: int, label: str, earlier_label: str, person: str) -> None:
+    """Assign the run of this number to a person, or to none with an empty name.
 
-    `before` is the label of the person to whom it was assigned.
+    The list finds it by the person's label, which replaces that of the earlier person.
     """
     db.execute("UPDATE ferrule_runs SET assigned = ? WHERE no = ?", (person, number))
-    db.execute("DELETE FROM ferrule_labels WHERE label = ? AND run = ?", (before, number))
+    db.execute("DELETE FROM ferrule_labels WHERE label = ? AND run = ?", (earlier_label, number))
     if person:
         db.execute(
             "INSERT INTO ferrule_labels (label, run) VALUES (?, ?) "
