@@ -493,6 +493,13 @@ def test_each_bound_is_a_clear_error(shop, code: str, bounds: dict[str, Any], wo
     assert after == "result_2 = 2"
 
 
+def test_a_value_whose_text_cannot_be_made_is_an_error_about_that_value(shop) -> None:
+    code = "class Odd:\n    def __repr__(self):\n        raise ValueError('no text')\nOdd()"
+    [output, after] = outputs(shop, code, "1 + 1")
+    assert output == "The value of the last line cannot be shown: ValueError: no text"
+    assert after == "result_2 = 2"
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -68,6 +68,8 @@ The limit of seconds does not count the time of the host, so it would end such a
 """
 _TIMES_IN_REPLAY = 10
 """What took less than the limit before a crash must not reach it on a slower machine."""
+_REACHED_LIMIT = (TimeoutError, MemoryError)
+"""The errors with which the interpreter stops a snippet at its limit of time or memory."""
 _MOST_PRINTED_BYTES = 10_000_000
 """What is printed is kept here, outside of the session's memory, until the snippet ends. A snippet
 that prints more is stopped. The model reads `CodeMode.output_chars` of it.
@@ -299,7 +301,7 @@ class CodeSession:
         except monty.MontyCrashedError:
             return Stop("stopped", "the interpreter ended")
         except monty.MontyRuntimeError as error:
-            if isinstance(error.exception(), (TimeoutError, MemoryError)):
+            if isinstance(error.exception(), _REACHED_LIMIT):
                 return Stop("stopped", str(error.exception()))
             self.error = error.display()
         except monty.MontyError as error:
@@ -317,12 +319,18 @@ class CodeSession:
         """A variable as text, which has at most one character more than is shown of it.
 
         The interpreter makes the text: the order of a Python set would differ between processes,
-        and a resumed run must tell the model the same.
+        and a resumed run must tell the model the same. A `__repr__` of the snippet may fail.
         """
         most_chars = self._bounds.value_chars
-        text, kind = self._session.feed_run(
-            f"(repr({name})[:{most_chars + 1}], type({name}).__name__)", skip_type_check=True
-        )
+        try:
+            text, kind = self._session.feed_run(
+                f"(repr({name})[:{most_chars + 1}], type({name}).__name__)", skip_type_check=True
+            )
+        except self._monty.MontyRuntimeError as error:
+            if isinstance(error.exception(), _REACHED_LIMIT):
+                raise
+            self.error = f"The value of the last line cannot be shown: {error}"
+            return None
         if kind == "NoneType":
             return None
         size = None
