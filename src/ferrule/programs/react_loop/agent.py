@@ -283,8 +283,8 @@ def note_results(
             for checked, result in act.allowed(answer):
                 if checked.tool.name in names and not result.is_error:
                     returned.setdefault(checked.call.id, result)
-        elif type(act) is RecallResults:
-            for call, result in zip(act.calls, answer or (), strict=bool(answer)):
+        elif type(act) is RecallResults and answer is not None:
+            for call, result in zip(act.calls, answer, strict=True):
                 tool = toolbox.get(call.name)
                 if tool is not None and tool.name in names:
                     returned.setdefault(call.id, result)

@@ -494,7 +494,7 @@ class _Loop:
 
     def _add_last_step(self, step: Step) -> None:
         """Add the calls other than `finish` to the conversation."""
-        others = tuple(call for call in step.calls if call.name != "finish")
+        _, others = split_finish(step.calls)
         if others:
             # Calls of `finish` are the last ones.
             step = Step(step.thought, others, step.results[: len(others)])
