@@ -112,9 +112,9 @@ class RuleCalls(Struct, frozen=True):
 class RecallResults(Struct, frozen=True):
     """Look up the results of a turn of calls in a run that is only read. Never journalled.
 
-    Answered with one result for each call if all of them ran without an error, at once, and without
-    a rule or a question; else with None, and the program handles the calls one by one. The results
-    are then what that would find: but it would check and rule on each call again first.
+    Answered with one result for each call, if all of them ran without an error, a rule or a
+    question. Else answered with None, and the program handles the calls one by one. It would find
+    the same results, but check each call and apply the rules to it again.
     """
 
     calls: tuple[ToolCall, ...]

@@ -109,8 +109,6 @@ def _are_described(fields: Mapping[str, SignatureField]) -> bool:
 
 
 def _render(name: str, value: Any) -> list[Piece]:
-    if type(value) is str:
-        return [value]
     text = render_text(name, value, _unescaped, _unescaped)
     if text is not None:
         return [text]

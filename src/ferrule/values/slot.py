@@ -250,9 +250,8 @@ def is_call(segment: str) -> bool:
 
 def is_own_program(path: str) -> bool:
     """Whether the code of the run called the program of this frame, not a tool or `once`."""
-    return not any(
-        segment.startswith("once:") or _CALL.fullmatch(segment) for segment in path.split("/")
-    )
+    segments = path.split("/")
+    return not any(is_call(segment) or segment.startswith("once:") for segment in segments)
 
 
 def innermost_call(path: str) -> str:

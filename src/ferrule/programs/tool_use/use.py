@@ -240,10 +240,6 @@ class _Turn:
         if self.host is None:
             return
         faults = self.host.faults
-        if not faults and not any(
-            result is not None and result.is_fault for result in self.results
-        ):
-            return
         for index, result in enumerate(self.results):
             tool = self.toolbox.get(self.calls[index].name)
             retries = getattr(tool, "retries", None)

@@ -150,7 +150,6 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
             )
         if self.home is not None and asyncio.get_running_loop() is not self.home:
             return await self._call_at_home(arguments)
-        rules = _rules_here(self.show)
         raw = await self.caller.call_tool(tool, arguments)
         if asks_for_input(raw):
             if self.on_input is None:
@@ -166,7 +165,7 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
         result = read_result(
             raw,
             output_schema=self.definition.output_schema,
-            rules=rules,
+            rules=_rules_here(self.show),
             reader=getattr(self.caller, "read_resource", None),
             server=self.server,
             tool=tool,
