@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -274,6 +275,32 @@ def test_the_requests_of_an_agent_that_the_program_has_no_longer_are_missing() -
         without = ReAct("task -> answer", [], name=run.program.name)
         requests = Run.load(store, run.id, without, migrate=True).requests()
     assert not any("ask" in slot for slot in requests)
+
+
+def test_twice_the_calls_cost_a_reader_of_requests_twice_the_work() -> None:
+    """By counting calls of Python's own functions. A look at all entries for each call costs more."""
+
+    def work(calls: int) -> int:
+        answers = [{"name": "look", "args": {"n": number}} for number in range(calls)]
+        answers.append({"name": "finish", "args": {"answer": "done"}})
+        look = Tool(lambda n: n, "look", desc="Look.")
+        program = ReAct("task -> answer", [look], native=True, max_iters=calls + 1)
+        run = program.start(task="Look.", lm=ScriptedLM(answers))
+        count = 0
+
+        def note(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal count
+            count += event == "c_call"
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            assert len(run.requests()) == calls + 1
+        finally:
+            sys.setprofile(before)
+        return count
+
+    assert work(300) < 2.4 * work(150)
 
 
 def test_a_reader_takes_the_results_of_a_turn_without_checking_its_calls_again() -> None:

@@ -77,13 +77,14 @@ from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from ferrule.approval.message import When
     from ferrule.approval.policy import Grant, Policy
     from ferrule.approval.question import Decision, Question
     from ferrule.events import Event
+    from ferrule.runs.journal.entry import Entry
     from ferrule.runs.limits import Limits
     from ferrule.runs.protocols import (
         Program,
@@ -706,25 +707,25 @@ class Run(Displayed, RunState, Typed[S]):
     def _agents_that_are_tools(self) -> Iterator[tuple[str, Run[Any]]]:
         """Each call of an agent that is a tool, as a run of that agent: its path, and the run."""
         entries = self.journal.entries
-        paths: list[str] = []
+        calls: dict[str, tuple[Program, dict[str, Any]]] = {}
         for entry in entries:
-            # What is inside an agent is a matter of that agent's run.
-            if entry.kind != "begun" or entry.slot.startswith(tuple(paths)):
-                continue
-            name, args = named_call(entry.digest)
-            program = _program_of_tool(self.program, name)
-            below = [other for other in entries if other.slot.startswith(f"{entry.slot}/")]
-            if program is None or not below:
-                continue
-            start = len(entry.slot) + 1
-            path = below[0].slot[: below[0].slot.index("/", start) + 1]
-            paths.append(path)
+            if entry.kind == "begun":
+                with reading(f"The call at {entry.slot} of the journal"):
+                    name, args = named_call(entry.digest)
+                program = _program_of_tool(self.program, name)
+                if program is not None:
+                    calls[entry.slot] = program, args
+        for call_slot, inside in _entries_inside(calls, entries).items():
+            program, args = calls[call_slot]
+            # The path of the agent's frame, such as `3.0/Clerk:8f0e/`.
+            slot = inside[0].slot
+            path = slot[: slot.index("/", len(call_slot) + 1) + 1]
             agent = Run[Any](program, (), args, deps=self.deps)
             agent.journal.entries.extend(
                 [
-                    replace(other, slot=other.slot.removeprefix(path))
-                    for other in below
-                    if other.slot.startswith(path)
+                    replace(entry, slot=entry.slot.removeprefix(path))
+                    for entry in inside
+                    if entry.slot.startswith(path)
                 ]
             )
             yield path, agent
@@ -773,6 +774,19 @@ def _program_of_tool(program: Any, name: str) -> Program | None:
         if tool is not None and tool.is_program:
             return tool.func.program
     return None
+
+
+def _entries_inside(calls: Container[str], entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """The entries inside of these calls, by the slot of the outermost one."""
+    inside: dict[str, list[Entry]] = {}
+    for entry in entries:
+        end = entry.slot.find("/")
+        while end >= 0:
+            if entry.slot[:end] in calls:
+                inside.setdefault(entry.slot[:end], []).append(entry)
+                break
+            end = entry.slot.find("/", end + 1)
+    return inside
 
 
 def begun_here(
