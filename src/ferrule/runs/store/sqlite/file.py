@@ -77,11 +77,13 @@ _REMEDIES = {
 _OTHER_REMEDY = "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`."
 
 # Each name begins with `ferrule_`: tools have their own tables in this file (`ctx.db`).
+#
 # The keys looked up at every write of an entry are integers: comparing a text key would read the
 # rest of its row, too, and so an image of five megabytes again for each later entry. Large columns
-# come last in their row for the same reason. `runs_by_change` has what lists are filtered and
-# sorted by, so that a hundred thousand runs are looked through without reading their rows. The
-# words of `search` come from `words_in`, separated by blanks: `ascii` takes them as they are.
+# come last in their row for the same reason. `ferrule_runs_by_change` has what lists are filtered
+# and sorted by, so that a hundred thousand runs are looked through without reading their rows. The
+# words of `ferrule_search` come from `words_in`, separated by blanks: `ascii` takes them as they
+# are.
 _TABLES = """
 CREATE TABLE ferrule_runs (
     no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, program TEXT NOT NULL, status TEXT NOT NULL,
