@@ -414,6 +414,38 @@ def test_cancelling_does_not_wait_for_code_at_work(shop, begun) -> None:
         asyncio.run(cancelled())
 
 
+def test_an_interpreter_that_starts_after_its_run_was_cancelled_is_closed(
+    shop, monkeypatch
+) -> None:
+    is_starting, may_go_on, is_closed = threading.Event(), threading.Event(), threading.Event()
+    start, close = CodeSession.__init__, CodeSession.close
+
+    def slow_start(session: CodeSession, *args: Any, **options: Any) -> None:
+        is_starting.set()
+        may_go_on.wait(60)
+        start(session, *args, **options)
+
+    def noted_close(session: CodeSession) -> None:
+        close(session)
+        is_closed.set()
+
+    monkeypatch.setattr(CodeSession, "__init__", slow_start)
+    monkeypatch.setattr(CodeSession, "close", noted_close)
+
+    async def cancelled() -> None:
+        program = ReAct("question -> answer", shop.tools, calls="code")
+        task = asyncio.create_task(program.acall(question="q"))
+        await asyncio.to_thread(is_starting.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with context(lm=scripted("1 + 1")):
+        asyncio.run(cancelled())
+    may_go_on.set()
+    assert is_closed.wait(60)
+
+
 @pytest.mark.parametrize("store", [None, MemoryStore()], ids=["in memory", "stored"])
 @pytest.mark.parametrize(
     "code",
