@@ -2,9 +2,10 @@
 
 A token says which call of which run it is for, and until when it holds, and is signed with the
 secret that the settings have. So nothing is stored for it, any process with the secret can check
-it, and it opens nothing but the result of its one call. It permits to deliver that result, so it
-stands in no journal, event or trace (`runs/life.py` removes it from what the tool
-returns), and the server that takes it keeps it out of its log (`web/results.py`).
+it, and it opens nothing but the result of its one call. Anyone who has it can deliver that
+result. So no journal, event or trace has it: `runs/driver/outside.py` removes it from what the tool
+returns, and `runs/life.py` from what it says while it works. The server that takes it keeps it out
+of its log (`web/results.py`).
 """
 
 from __future__ import annotations

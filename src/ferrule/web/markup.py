@@ -112,7 +112,7 @@ def _marked(html: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """A message of ours as HTML: what stands between backticks is code."""
+    """A message of ours as HTML. Text between backticks becomes code."""
     parts = [_safe(part) for part in text.split("`")]
     if len(parts) % 2 == 0:  # a backtick without its partner
         return _marked(_safe(text))

@@ -127,7 +127,7 @@ def inspect_function(
             context_at = position
     parameters = [parameter for parameter in parameters if parameter.name != context]
     offered, extra = _offered_parameters(parameters, hints)
-    # A wrapper takes `*args` beside `**kwargs`, and passes on what comes by name. Alone, `*values`
+    # A wrapper takes `*args` with `**kwargs`, and passes on what comes by name. Alone, `*values`
     # would stay empty in each call, and nothing would say so.
     if readable and extra is None:
         for parameter in parameters:
