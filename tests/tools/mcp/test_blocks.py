@@ -78,6 +78,11 @@ KINDS = {
         None,
         "[image, image/png, 2 bytes]",
     ),
+    "empty picture": (
+        {"type": "image", "data": "", "mimeType": "image/png"},
+        None,
+        "[image, image/png, 0 bytes]",
+    ),
     "no kind": ({"a": 1}, None, "[unknown]"),
 }
 

@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 from made_calls import calls, sound, texts
 from pydantic import BaseModel, ValidationError, field_validator
 
-from ferrule.errors import ConfigurationError, ToolCallError
-from ferrule.values.calls.call import CallFault, StandIn, ToolCall, ToolResult, ToolSpec
+from ferrule.errors import ConfigurationError, ToolCallError, ToolRetry
+from ferrule.values.calls.call import (
+    CallFault,
+    StandIn,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    failure,
+    to_result,
+)
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
 
@@ -452,6 +460,27 @@ def test_the_text_of_a_result_names_what_is_no_text():
     assert ToolResult("f", "found").text == "found"
     content = (Text(text="see"), Image(url="https://x/y"))
     assert ToolResult("f", content).text == "see\n[Image(https://x/y, image/png)]"
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        ToolResult("f", "", is_error=True),
+        ToolResult("f", " \n", is_error=True),
+        ToolRetry(""),
+        ToolRetry(" \n"),
+        ValueError(""),
+    ],
+)
+def test_a_failed_call_always_has_words(failed):
+    """Most wires have no mark for an error: without words, a failure would pass for a result."""
+    call = ToolCall(name="f", args={})
+    if isinstance(failed, ToolResult):
+        result = to_result(call, failed)
+    else:
+        result = failure(call, failed, is_raised=True)
+    assert result.is_error
+    assert result.text.strip()
 
 
 def test_a_stand_in_has_all_that_a_run_uses_of_a_tool() -> None:

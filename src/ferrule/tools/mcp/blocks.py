@@ -211,6 +211,8 @@ def _mime(raw: dict[str, Any], default: str) -> str:
 
 
 def _is_base64(data: str) -> bool:
+    if not data:  # nothing to show, and providers reject the request of an empty image
+        return False
     try:
         binascii.a2b_base64(data, strict_mode=True)
     except ValueError:  # `binascii.Error`, or a character beyond ASCII

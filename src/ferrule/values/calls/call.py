@@ -301,9 +301,13 @@ class ToolResult(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
 def to_result(call: ToolCall, value: Any) -> ToolResult:
     """The result of a call that returned `value`."""
     if isinstance(value, ToolResult):
+        content = value.content
+        if value.is_error and isinstance(content, str) and not content.strip():
+            # Most wires have no mark for an error: without words, it would pass for a result.
+            content = f"`{call.name}` failed, and gave no reason."
         return ToolResult(
             call.name,
-            value.content,
+            content,
             call.id,
             is_error=value.is_error,
             is_fault=value.is_fault,
@@ -354,7 +358,9 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
     if isinstance(error, ConfirmationRequired):  # raised by a direct call: a run waits instead
         text = "This call waits for a person's decision; it was not run."
     elif is_fault or isinstance(error, ConfirmationRejected):
-        text = str(error) or _NO_REASON
+        text = str(error)
+        if not text.strip():
+            text = _NO_REASON
     else:
         text = error_text(call.name, call.args, error)
     return ToolResult(
