@@ -531,6 +531,15 @@ def test_an_output_called_trajectory_is_refused_with_the_reason() -> None:
         ReAct("question -> trajectory", [add])
 
 
+@pytest.mark.parametrize(
+    "name", ["next_thought", "next_intention", "next_tool_name", "next_tool_args"]
+)
+def test_an_output_called_like_one_of_a_step_is_refused_with_the_reason(name: str) -> None:
+    """`next_tool_name` made the agent's signature pass for one of a step."""
+    with pytest.raises(SignatureError, match=f"output of a ReAct agent cannot be called `{name}`"):
+        ReAct(f"question -> {name}", [add])
+
+
 def test_an_output_called_reasoning_is_an_output_like_others(mode: str) -> None:
     """The extractor reasons in an output of that name itself."""
     agent = ReAct("question -> reasoning, answer", [add], native=mode == "native")

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 OnLimit = Literal["raise", "extract"]
+_STEP_OUTPUTS = frozenset({"next_thought", "next_intention", "next_tool_name", "next_tool_args"})
+"""The outputs of `agent.react.signature`, by which it is told from the agent's own."""
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are options, unless an input has that name."""
 OPTIONS_OF_CALL = (*OWN_KEYWORDS, "limits", "on_limit", "demos")
@@ -88,11 +90,17 @@ def check_signature(signature: Any) -> type[Signature]:
             raise SignatureError(
                 f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
             )
-    if "trajectory" in signature.plan.outputs:
-        raise SignatureError(
-            "An output of a ReAct agent cannot be called `trajectory`: its prediction has the "
-            "steps under that name. Choose another name, or read `prediction.trajectory`."
-        )
+    for name in signature.plan.outputs:
+        if name == "trajectory":
+            raise SignatureError(
+                "An output of a ReAct agent cannot be called `trajectory`: its prediction has the "
+                "steps under that name. Choose another name, or read `prediction.trajectory`."
+            )
+        if name in _STEP_OUTPUTS:
+            raise SignatureError(
+                f"An output of a ReAct agent cannot be called `{name}`: its steps have a field of "
+                "that name. Choose another name."
+            )
     return signature
 
 
