@@ -358,6 +358,22 @@ def test_an_argument_that_is_emptied_or_left_out_is_removed(
     assert (form.edits(values), form.removed(values)) == (edits, removed)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"v:note": "hi", "null:v:note": "1"}, {"v:other": "hi", "out:v:other": "1"}],
+    ids=str,
+)
+def test_a_text_that_was_typed_and_a_box_that_says_there_is_none_are_refused(changed: Any) -> None:
+    """Without JavaScript, the box stayed ticked, and the call ran without the text."""
+    note = {"anyOf": [{"type": "string"}, NULL], "default": None}
+    schema = {"type": "object", "properties": {"note": note, "other": {"type": "string"}}}
+    form = HTMLForm(schema, {"note": None, "other": "x"})
+    assert form.read({**sent_back(form), **changed}) is None
+    assert [leaf.problem for top in form.fields for leaf in top.leaves() if leaf.problem] == [
+        "There is a text, and a box that says there is none. Clear one of them."
+    ]
+
+
 class Pay(Module):
     """A program that asks about a call of a server's tool."""
 
@@ -476,8 +492,8 @@ def test_items_of_a_list_are_read_by_the_schema_that_they_refer_to() -> None:
 def test_null_differs_from_the_empty_text(ann: Any, store: SQLiteStore) -> None:
     assert decide(ann, store, "order-1042", "approve", v__reason="").status == 303
     assert decision_on(store, "order-1042").args == {"reason": ""}
-    assert decide(ann, store, "order-1040", "approve", **{"v__address/zip": "1234"}).status == 303
-    assert decision_on(store, "order-1040").args == {}, "the box `null` is still set"
+    both = decide(ann, store, "order-1040", "approve", **{"v__address/zip": "1234"})
+    assert (both.status, "a box that says there is none" in both.text) == (422, True)
 
 
 def test_a_nested_argument_is_sent_whole(ann: Any, store: SQLiteStore) -> None:

@@ -367,7 +367,12 @@ def _read(item: Field, sent: Mapping[str, str]) -> Any:
     item.is_left_out = f"out:{item.name}" in sent
     is_unchanged = text == reveal(before) and (item.is_null == was_null or item.kind != "text")
     item.is_edited = item.is_left_out or not is_unchanged
+    is_typed = text not in {"", reveal(before)}
     text = item.text = conceal(text, before)
+    if is_typed and (item.is_null or item.is_left_out):
+        # Neither is dropped for the other: without the page's script, typing clears no box.
+        item.problem = "There is a text, and a box that says there is none. Clear one of them."
+        return _MISSING
     if item.is_left_out and not item.required:
         return _MISSING
     if item.kind == "secret" and not text:
