@@ -9,14 +9,14 @@ NO_PYTHON = ferrule needs Python 3.11 or newer with its venv module; tried: $(or
 
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN     := .venv/$(SCRIPTS)
-# Many tests wait for processes that they start, so four workers keep even two cores busy.
-# `make PYTEST_ARGS= test` uses one.
-PYTEST_ARGS := -n 4 --dist worksteal
+# Many tests wait for processes that they start, so three workers keep even two cores busy; each
+# worker more collects all tests again. `make PYTEST_ARGS= test` uses one.
+PYTEST_ARGS := -n 3 --dist worksteal
 # The embedded model's threads wait for one another in a loop: beside other work, they take ten
-# times as long. So its tests have the machine for themselves.
+# times as long. So its tests have the machine for themselves; only their files are collected.
 define run_tests
 @$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not needle"
-@$(BIN)/python -m pytest -m needle
+@$(BIN)/python -m pytest -m needle $$(grep -rl --include='test_*.py' 'mark\.needle' tests)
 endef
 # Tests start hundreds of processes: without bytecode, each would compile all of ferrule again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -8,10 +8,14 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from raw_server import begin, end, raw_server
+from sdk_clients import (
+    anthropic_client,
+    async_anthropic_client,
+    async_openai_client,
+    openai_client,
+)
 from wire_servers import serve
 
 from ferrule.concurrency.offload import run_async
@@ -53,35 +57,12 @@ CALLS = (
 ANSWER = Response("thinking aloud", CALLS, None, "tool_calls", None, Usage(3, 4, 2, 1))
 
 CLIENTS: dict[str, tuple[Any, str | None]] = {
-    "openai": (lambda url: openai.OpenAI(base_url=url, api_key="k", max_retries=0), None),
-    "openai_async": (
-        lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0),
-        None,
-    ),
-    "openai_responses": (
-        lambda url: openai.OpenAI(base_url=url, api_key="k", max_retries=0),
-        "openai_responses",
-    ),
-    "openai_responses_async": (
-        lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0),
-        "openai_responses",
-    ),
-    "anthropic": (
-        lambda url: anthropic.Anthropic(
-            base_url=url.removesuffix("/v1"),
-            api_key="k",
-            max_retries=0,
-        ),
-        None,
-    ),
-    "anthropic_async": (
-        lambda url: anthropic.AsyncAnthropic(
-            base_url=url.removesuffix("/v1"),
-            api_key="k",
-            max_retries=0,
-        ),
-        None,
-    ),
+    "openai": (openai_client, None),
+    "openai_async": (async_openai_client, None),
+    "openai_responses": (openai_client, "openai_responses"),
+    "openai_responses_async": (async_openai_client, "openai_responses"),
+    "anthropic": (anthropic_client, None),
+    "anthropic_async": (async_anthropic_client, None),
 }
 clients = pytest.mark.parametrize(("make", "wire"), CLIENTS.values(), ids=CLIENTS.keys())
 
@@ -150,7 +131,7 @@ def test_calls_and_text_come_through_every_real_client(make, wire, way):
 def test_a_stream_of_a_real_client_comes_in_pieces():
     with (
         serve(ScriptedLM(["one two three"])) as served,
-        openai.OpenAI(base_url=served.base_url, api_key="k") as client,
+        openai_client(served.base_url) as client,
     ):
         *deltas, _ = LM.from_client(client, "m").stream(ASKED)
     assert deltas == [Delta("one "), Delta("two "), Delta("three")]
@@ -215,7 +196,7 @@ def test_an_error_in_mid_stream_keeps_its_class(name, way, error, kind):
 
 def test_a_server_that_is_down_is_unavailable():
     with (
-        openai.OpenAI(base_url="http://127.0.0.1:1/v1", api_key="k", max_retries=0) as client,
+        openai_client("http://127.0.0.1:1/v1") as client,
         pytest.raises(UnavailableError, match="Connection"),
     ):
         LM.from_client(client, "m").complete(ASKED)

@@ -10,13 +10,12 @@ import json
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from raw_server import raw_server, reply
+from sdk_clients import anthropic_client, openai_client
 
 from ferrule import (
     LM,
@@ -195,7 +194,7 @@ def test_a_next_turn_with_another_model_leaves_it_out(wire_name):
 
 
 SCRIPT = """
-import sys
+import json, sys
 from ferrule import LM, ReAct, Run, tool
 from ferrule.runs.store.sqlite.store import SQLiteStore
 
@@ -204,37 +203,53 @@ def add(a: int, b: int) -> int:
     "Add."
     return a + b
 
-url, wire, key, model, store = sys.argv[1:]
-program = ReAct("question -> answer", [add], native=True)
-program.lm = LM(url, model=model, wire=wire, api_key=key, max_retries=0)
-with SQLiteStore(store) as runs:
-    if not runs.list():
-        run = program.start(question="1 + 2?", store=runs, run_id="r")
-    else:
-        run = Run.load(runs, "r", program)
-        run.answer(run.pending[0].approve())
-        run.resume()
-        print(run.prediction.answer)
+with SQLiteStore(sys.argv[1]) as runs:
+    begun = {kept.id for kept in runs.list()}
+    for run_id, url, wire, key, model in json.load(sys.stdin):
+        program = ReAct("question -> answer", [add], native=True)
+        program.lm = LM(url, model=model, wire=wire, api_key=key, max_retries=0)
+        if run_id not in begun:
+            program.start(question="1 + 2?", store=runs, run_id=run_id)
+        else:
+            run = Run.load(runs, run_id, program)
+            run.answer(run.pending[0].approve())
+            run.resume()
+            print(run.prediction.answer)
 """
 
 
-@wires
-@pytest.mark.parametrize(
-    "other", [("key-of-ada", "m"), ("key-of-bob", "m"), ("key-of-ada", "n")], ids=str
-)
-def test_a_run_goes_on_in_another_process_with_another_key_or_model(tmp_path, wire_name, other):
-    def in_a_process(key: str, model: str) -> str:
-        arguments = [provider.base_url, wire_name, key, model, str(tmp_path / "runs.db")]
-        command = [sys.executable, "-c", SCRIPT, *arguments]
-        ended = subprocess.run(command, check=False, capture_output=True, text=True)
+def test_runs_go_on_in_another_process_with_another_key_or_model(tmp_path):
+    def in_a_process(jobs: list[tuple[str, ...]]) -> str:
+        ended = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(tmp_path / "runs.db")],
+            input=json.dumps(jobs),
+            check=False,
+            capture_output=True,
+            text=True,
+        )
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    with running(Provider(wire_name)) as provider:
-        in_a_process("key-of-ada", "m")
-        assert in_a_process(*other) == "3\n"
-        assert provider.refused == 0
-        assert bool(SECRET.search(provider.bodies[-1])) == (other == ("key-of-ada", "m"))
+    others = [("key-of-ada", "m"), ("key-of-bob", "m"), ("key-of-ada", "n")]
+    with ExitStack() as open_providers:
+        providers = {
+            f"{wire_name} {key} {model}": open_providers.enter_context(running(Provider(wire_name)))
+            for wire_name in WIRES
+            for key, model in others
+        }
+        starts = [
+            (run_id, provider.base_url, provider.wire, *others[0])
+            for run_id, provider in providers.items()
+        ]
+        in_a_process(starts)
+        in_the_other = [
+            (run_id, url, wire_name, *run_id.split()[1:]) for run_id, url, wire_name, *_ in starts
+        ]
+        assert in_a_process(in_the_other) == "3\n" * len(providers)
+    for run_id, provider in providers.items():
+        assert provider.refused == 0, run_id
+        gets_it = run_id.endswith("key-of-ada m")
+        assert bool(SECRET.search(provider.bodies[-1])) == gets_it, run_id
 
 
 def test_the_key_cannot_be_read_from_a_stored_answer():
@@ -281,11 +296,9 @@ def test_a_setting_sends_it_to_everybody_or_to_nobody(wire_name):
 
 
 CLIENTS = {
-    "openai_chat": lambda url, key: openai.OpenAI(base_url=url, api_key=key, max_retries=0),
-    "openai_responses": lambda url, key: openai.OpenAI(base_url=url, api_key=key, max_retries=0),
-    "anthropic": lambda url, key: anthropic.Anthropic(
-        base_url=url.removesuffix("/v1"), api_key=key, max_retries=0
-    ),
+    "openai_chat": openai_client,
+    "openai_responses": openai_client,
+    "anthropic": anthropic_client,
 }
 
 

@@ -7,9 +7,9 @@ import logging
 import pickle
 from itertools import pairwise
 
-import openai
 import pytest
 from agent_script import fields, native_step, text_step
+from sdk_clients import openai_client
 from wire_servers import serve
 
 from ferrule import LM, Image, Message, Messages, Predict, ReAct, Request, Text, context, tool
@@ -178,7 +178,7 @@ def test_a_client_of_the_users_learns_it_too():
     template = Template()
     with (
         serve(ScriptedLM(by=template)) as server,
-        openai.OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as client,
+        openai_client(server.base_url) as client,
     ):
         lm = LM.from_client(client, "m")
         assert [lm.complete(USERS).text, list(lm.stream(USERS))[-1].text] == ["fine", "fine"]

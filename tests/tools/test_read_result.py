@@ -26,8 +26,13 @@ from ferrule.errors import DuplicateToolError, ToolDefinitionError
 from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.compact import estimate_messages
 
-TEXT = "".join(f"line {number}\n" for number in range(1_000_000))
-"""Over 10 MB."""
+
+def numbered_lines(count: int) -> str:
+    return "".join(f"line {number}\n" for number in range(count))
+
+
+TEXT = numbered_lines(20_000)
+"""Over 200 KB."""
 CALLS = [0]
 
 
@@ -64,19 +69,22 @@ def run(*turns: Any, tools: Any = (fetch,), spill_over: int = 20_000, **options:
 
 
 def test_ten_megabytes_cost_under_two_thousand_tokens_and_any_slice_is_readable() -> None:
+    text = numbered_lines(1_000_000)
+    assert len(text) > 10_000_000
     made, [excerpt, part, rest], lm = run(
         FETCH,
         read(call="call_0", start=5_000_000, length=30),
-        read(call="call_0", start=len(TEXT) - 5),
+        read(call="call_0", start=len(text) - 5),
+        tools=[Tool(lambda: text, "fetch", "Fetch.", effect="read")],
     )
-    assert excerpt.endswith(TEXT[-300:])
-    assert TEXT[:1_200] in excerpt
+    assert excerpt.endswith(text[-300:])
+    assert text[:1_200] in excerpt
     assert "read_result(call='call_0', start=1200)" in excerpt
-    assert part.endswith(TEXT[5_000_000:5_000_030])
-    assert rest == f"[Characters {len(TEXT) - 5} to {len(TEXT)} of {len(TEXT)}.]\n{TEXT[-5:]}"
+    assert part.endswith(text[5_000_000:5_000_030])
+    assert rest == f"[Characters {len(text) - 5} to {len(text)} of {len(text)}.]\n{text[-5:]}"
     grown = estimate_messages(lm.requests[1].messages) - estimate_messages(lm.requests[0].messages)
     assert grown < 2_000
-    assert made.trajectory.steps[0].results[0].content == TEXT
+    assert made.trajectory.steps[0].results[0].content == text
 
 
 def test_the_prompt_begins_the_same_from_the_first_request_on() -> None:
@@ -112,13 +120,13 @@ def test_a_smaller_limit_of_the_run_holds(most: int) -> None:
 def test_a_text_is_found_where_it_occurs() -> None:
     _, contents, _ = run(
         FETCH,
-        read(call="call_0", search="LINE 999999"),
+        read(call="call_0", search="LINE 19999"),
         read(call="fetch", search="line 7", length=400),
         read(call="fetch", search="no such"),
     )
-    place = TEXT.index("line 999999")
+    place = TEXT.index("line 19999")
     assert f"[at {place}] " in contents[1]
-    assert "line 999999" in contents[1]
+    assert "line 19999" in contents[1]
     assert "more from start=" in contents[2]
     assert len(contents[2]) < 600
     assert "does not occur" in contents[3]
@@ -243,11 +251,11 @@ def test_a_run_in_another_process_reads_a_result_without_a_second_call(open_stor
     again = open_store()
     loaded = Run.load(again, waiting.id, program)
     loaded.answer(loaded.pending[0].approve())
-    lm = ScriptedLM([read(call="call_0", start=5_000_000, length=20), FINISH])
+    lm = ScriptedLM([read(call="call_0", start=100_000, length=20), FINISH])
     with ferrule.context(lm=lm):
         loaded.resume()
     assert loaded.error is None
-    assert lm.requests[-1].messages[-1].text.endswith(TEXT[5_000_000:5_000_020])
+    assert lm.requests[-1].messages[-1].text.endswith(TEXT[100_000:100_020])
     assert CALLS[0] == 1
     with ferrule.context(lm=ScriptedLM([])):  # a replay asks no model, and runs no tool
         replayed = Run.load(again, waiting.id, program)
