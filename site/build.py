@@ -18,6 +18,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from copy import copy
+from functools import cache
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -107,6 +109,7 @@ def _assigned(module: str, name: str) -> Any:
     raise LookupError(f"{module} has no `{name}`")
 
 
+@cache
 def _tree(module: str) -> ast.Module:
     path = ROOT / "src" / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -155,14 +158,18 @@ def api_text(page: str) -> str:
 
 def _defined(module: str, name: str) -> ast.stmt:
     """The statement that gives a module this name. Of several, as with `@overload`, it is the last."""
-    tree = _tree(module)
-    found = [node for node in ast.walk(tree) if _name_of(node) == name]
-    if found:
-        return found[-1]
-    for node in tree.body:  # the module hands on what another one defines
+    node = _definitions(module).get(name)
+    if node is not None:
+        return node
+    for node in _tree(module).body:  # the module hands on what another one defines
         if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
             return _defined(str(node.module), name)
     raise LookupError(f"{module} does not define `{name}`")
+
+
+@cache
+def _definitions(module: str) -> dict[str, ast.stmt]:
+    return {_name_of(node): node for node in ast.walk(_tree(module)) if isinstance(node, ast.stmt)}
 
 
 def _name_of(node: ast.AST) -> str:
@@ -190,8 +197,9 @@ def _outline(node: ast.stmt) -> str:
             return _quoted(inspect.cleandoc(docstring))
         case _:
             return ast.unparse(node)
-    node.body = [ast.Expr(ast.Constant(...))]
-    head = ast.unparse(node).removesuffix("...").rstrip()
+    without_body = copy(node)
+    without_body.body = [ast.Expr(ast.Constant(...))]
+    head = ast.unparse(without_body).removesuffix("...").rstrip()
     return f"{head}\n{indent(body, '    ')}"
 
 

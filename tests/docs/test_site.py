@@ -6,14 +6,16 @@ import ast
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
-import sys
 import tomllib
+from collections.abc import Iterator
 from inspect import ismodule
 from pathlib import Path
 
 import pytest
 from docstring_parser import google
+from msgspec.structs import asdict
 
 import ferrule
 
@@ -208,29 +210,30 @@ def test_the_tests_behind_a_page_are_folded_at_its_end(site) -> None:
 
 
 @pytest.mark.parametrize("page", ["how-to/agents/multi-turn.md"])
-def test_each_block_of_a_page_runs_when_it_is_copied_alone(
-    site, page: str, tmp_path: Path, capsys
-) -> None:
+def test_each_block_of_a_page_runs_when_it_is_copied_alone(site, page: str, tmp_path: Path) -> None:
     """By the rule, each is the beginning of the page's program, which its own test runs whole."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     pieces = copied(site, site.with_code_before(text))
     assert len(pieces) == len(site._BLOCK.findall(text))
     program = tmp_path / "copied.py"
+    before = ferrule.settings.current()
     for piece in pieces:
         program.write_text(piece, encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, program], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        try:
+            runpy.run_path(str(program))  # with no name of an earlier block
+        finally:
+            ferrule.configure(**asdict(before))  # and without what it configured
 
 
-@pytest.fixture
-def staged(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def staged(site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a site with the files for language models, without its HTML."""
-    monkeypatch.setattr(site, "STAGE", tmp_path / "pages")
-    site.stage()
-    site._write_llms_txt(tmp_path / "site")
-    return tmp_path / "site"
+    folder = tmp_path_factory.mktemp("staged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site, "STAGE", folder / "pages")
+        site.stage()
+        site._write_llms_txt(folder / "site")
+        yield folder / "site"
 
 
 def test_llms_txt_has_the_form_of_llmstxt_org_and_names_every_page(site, staged: Path) -> None:
