@@ -247,6 +247,7 @@ def test_a_tagged_call_behind_code_is_called() -> None:
     assert calls(text) == [*CATS_ONCE, ROLL]
 
 
+@pytest.mark.parametrize("size", [150_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "piece",
     [
@@ -258,10 +259,10 @@ def test_a_tagged_call_behind_code_is_called() -> None:
         "1. {0}\nOutput: ",
     ],
 )
-def test_what_follows_calls_is_read_in_linear_time(piece: str) -> None:
+def test_what_follows_calls_is_read_in_linear_time(piece: str, size: int) -> None:
     """By counting: each call is compared by its digest, and each text between calls is looked at once, so a megabyte ends."""
     given = piece.format(FORMS["tag"])
-    ToolCalls.from_text(given * (1_000_000 // len(given)), TOOLS)
+    ToolCalls.from_text(given * (size // len(given)), TOOLS)
 
 
 def test_code_with_many_calls_behind_a_call_is_searched_once() -> None:

@@ -62,11 +62,11 @@ PAIRS = list(itertools.product(signs(), repeat=2))
 
 
 @pytest.mark.parametrize(
-    "part", [0, *[pytest.param(part, marks=pytest.mark.long) for part in range(1, 5)]]
+    "part", [0, *[pytest.param(part, marks=pytest.mark.long) for part in range(41, 410, 41)]]
 )
 def test_pairs_of_signs_cost_no_more(part: int) -> None:
-    """Every 205th pair, and in the long tests every 41st: all of them would take minutes."""
-    for first, second in PAIRS[part::205]:
+    """Every 410th pair, and in the long tests every 41st: all of them would take minutes."""
+    for first, second in PAIRS[part::410]:
         assert_linear(first + second)
 
 
@@ -84,12 +84,14 @@ for text in texts:
 """
 
 
-def test_no_sign_searches_the_rest_of_the_text_again() -> None:
+@pytest.mark.parametrize("size", [200_000, pytest.param(800_000, marks=pytest.mark.long)])
+def test_no_sign_searches_the_rest_of_the_text_again(size: int) -> None:
     """Searches are no steps, so another process reads the texts, and is given up after minutes.
 
-    It needs seconds. With a search to the end at each sign, one of the texts alone took minutes.
+    It needs seconds. With a search to the end at each sign, one of the larger texts alone took
+    minutes.
     """
-    texts = [sign * (800_000 // len(sign)) for sign in ESCAPED]
+    texts = [sign * (size // len(sign)) for sign in ESCAPED]
     subprocess.run(
         [sys.executable, "-c", READ_ALL],
         input=json.dumps([[*texts, f"The page says: {texts[0]}"], TOOLS]),
@@ -111,7 +113,7 @@ CALL = '<tool_call>{"name": "find_book", "arguments": {"title": "Momo"}}</tool_c
 
 @pytest.mark.parametrize("line", PAGES.values(), ids=PAGES)
 def test_a_call_after_a_long_page_is_read(line: str) -> None:
-    calls, _ = find(line * (300_000 // len(line)) + f"\nI look it up.\n\n{CALL}", TOOLS)
+    calls, _ = find(line * (100_000 // len(line)) + f"\nI look it up.\n\n{CALL}", TOOLS)
     assert [(call["name"], call["args"]) for call in calls] == [("find_book", {"title": "Momo"})]
 
 
@@ -133,4 +135,4 @@ QUOTED = '"add(a=['
 
 def test_a_quoted_list_that_is_no_call_costs_no_more_than_a_call_that_is_none() -> None:
     """Its text is read twice, as a string and as calls: both are paid for."""
-    assert steps(QUOTED * 25_000) <= 1.3 * steps(QUOTED[1:] * 25_000)
+    assert steps(QUOTED * 5_000) <= 1.3 * steps(QUOTED[1:] * 5_000)

@@ -91,6 +91,7 @@ def test_words_in_the_arguments_of_a_call_say_nothing_of_the_next() -> None:
     ]
 
 
+@pytest.mark.parametrize("size", [150_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "piece",
     [
@@ -102,6 +103,6 @@ def test_words_in_the_arguments_of_a_call_say_nothing_of_the_next() -> None:
         f"ignored, quoted\n{CALL}",
     ],
 )
-def test_quotations_are_looked_for_in_linear_time(piece: str) -> None:
+def test_quotations_are_looked_for_in_linear_time(piece: str, size: int) -> None:
     """By counting: no step of the search looks at more than its neighbourhood, so a megabyte ends."""
-    ToolCalls.from_text(piece * (1_000_000 // len(piece)), TOOLS)
+    ToolCalls.from_text(piece * (size // len(piece)), TOOLS)
