@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule import MemoryStore, Predict, Response, SQLiteStore, ToolCall
 from ferrule.approval.question import Question
+from ferrule.forms import record_form
 from ferrule.runs.about import about
-from ferrule.runs.journal.encode import record_form
 from ferrule.runs.outline import NameUse, Outline
 from ferrule.runs.store.outliner import words_in
 from ferrule.testing import ScriptedLM

@@ -169,12 +169,17 @@ def error_facts(error: BaseException) -> dict[str, Any]:
 
 
 def record_form(record: Struct) -> dict[str, Any]:
-    """A decision or a question, by its fields."""
-    form = {
-        name: call_form(value) if isinstance(value, ToolCall) else value
-        for name, value in asdict(record).items()
-    }
-    return jsonable(form)
+    """A decision or a question as JSON data."""
+    return jsonable(record_fields(record))
+
+
+def record_fields(record: Struct) -> dict[str, Any]:
+    """A decision or a question by its fields, to be written as JSON."""
+    fields = asdict(record)
+    for name, value in fields.items():
+        if isinstance(value, ToolCall):
+            fields[name] = call_form(value)
+    return fields
 
 
 def _draw(value: Any) -> Any:

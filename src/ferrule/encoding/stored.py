@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
+from pydantic_core import from_json
+
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import FerruleError, RunError, StoreError, shown
 
@@ -75,10 +77,10 @@ def parse_json(text: str | bytes) -> Any:
     Raises `ValueError` for anything else, including NaN and infinities, and `RecursionError` for
     deep nesting.
     """
-    if not isinstance(text, str):
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:  # not JSON; or deeper than it reads, or half of a surrogate pair
         return json.loads(text, parse_constant=_refuse_constant)
-    # `json.loads` with an option makes a decoder for each text.
-    return _DECODER.decode(text)
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:
@@ -141,7 +143,3 @@ def _plain_fields(record_type: type) -> tuple[_PlainField, ...]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Made once: `json.loads` would make one for each text."""

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 import ferrule.runs.store.sqlite.store as module
 from ferrule.approval.question import Decision, Question
 from ferrule.errors import ConfigurationError, DecisionError, InputError, StoreError
-from ferrule.forms import usage_form
+from ferrule.forms import record_form, usage_form
 from ferrule.runs.about import about
 from ferrule.runs.evaluations import ItemScore
-from ferrule.runs.journal.encode import entry_text, record_form
+from ferrule.runs.journal.encode import entry_text
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.outline import NameUse, Outline
 from ferrule.runs.protocols import Lease, Order, Store, Summary

@@ -16,7 +16,7 @@ from ferrule.approval.question import Question
 from ferrule.encoding.encode import is_exact, json_text
 from ferrule.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
-from ferrule.forms import FACTS, error_facts, record_form, response_form, result_form
+from ferrule.forms import FACTS, error_facts, record_fields, response_form, result_form
 from ferrule.runs.journal.entry import Entry
 from ferrule.text_calls.drafts import CallFault
 from ferrule.values.calls.call import ToolCall, ToolResult
@@ -55,7 +55,7 @@ def entry_form(entry: Entry) -> dict[str, Any]:
     """One entry as JSON data."""
     form = {
         "v": _VERSION,
-        "slot": entry.slot,
+        "slot": str(entry.slot),  # plain text: of a subclass, the writer must find out more
         "kind": entry.kind,
         "digest": entry.digest,
         "value": _value(entry),
@@ -80,11 +80,11 @@ def read_entry(line: Any) -> Entry:
             f"{_VERSION}. Use a newer ferrule."
         )
     try:  # not `with reading(...)`: a journal has thousands of entries
-        kind, digest = form["kind"], form["digest"]
-        if not isinstance(digest, str):
-            raise TypeError(f"`digest` is {shown(digest)}, not str")
-        value = _READERS[kind](form["value"])
-        return check_fields(Entry(form["slot"], kind, digest, value, form.get("secrets", {})))
+        slot, kind, digest = form["slot"], form["kind"], form["digest"]
+        for name, text in (("slot", slot), ("digest", digest)):
+            if not isinstance(text, str):
+                raise TypeError(f"`{name}` is {shown(text)}, not str")
+        return Entry(slot, kind, digest, _READERS[kind](form["value"]), form.get("secrets", {}))
     except RunError:
         raise
     except DAMAGE as error:
@@ -103,7 +103,7 @@ def _value(entry: Entry) -> Any:
         case "result":
             return _result(entry.value)
         case "decision":
-            return record_form(entry.value)
+            return record_fields(entry.value)
         case "begun" | "migrated" | "spent":  # made by the driver, from texts and numbers
             return entry.value
         case "once" | "limit":
@@ -115,29 +115,36 @@ def _value(entry: Entry) -> Any:
             return entry.value
 
 
-def _read_response(form: dict[str, Any]) -> Response:
+def _read_response(form: Mapping[str, Any]) -> Response:
     fields = dict(form)
-    provider_usage = fields.pop("usage_of_provider_tools", {})
-    fields["usage"] = check_fields(Usage(*form["usage"], provider_calls=provider_usage))
-    provider_calls = [check_fields(ProviderCall(**call)) for call in form.get("provider_calls", ())]
-    fields["provider_calls"] = tuple(provider_calls)
-    citations = [check_fields(Citation(**citation)) for citation in form.get("citations", ())]
-    fields["citations"] = tuple(citations)
-    fields["tool_calls"] = tuple(map(_read_call, form.get("tool_calls", ())))
-    fields["others"] = tuple(map(_read_response, form.get("others", ())))
-    fields["tokens"] = tuple([Token(*token) for token in form.get("tokens", ())])
+    provider_calls = fields.pop("usage_of_provider_tools", {})
+    fields["usage"] = check_fields(Usage(*form["usage"], provider_calls=provider_calls))
+    for name, read in _RESPONSE_READERS.items():
+        if name in form:
+            fields[name] = tuple([read(part) for part in form[name]])
     return check_fields(Response(**fields))
 
 
 def _read_call(form: Mapping[str, Any]) -> ToolCall:
     """Read a call from `call_form`."""
-    fault, repairs = form.get("fault"), form.get("repairs")
-    read: dict[str, Any] = {"fault": None, "repairs": tuple(repairs or ())}
-    if fault is not None:
-        read["fault"] = check_fields(CallFault(**fault))
-    if type(form["args"]) is not dict or not _are_texts(read["repairs"]):
+    fields = {**form, "repairs": tuple(form.get("repairs") or ())}
+    if type(form["args"]) is not dict:  # pydantic would take null for no arguments
         raise TypeError(f"a call is {shown(form)}")
-    return check_fields(ToolCall.unchecked(**{**form, **read}))
+    if form.get("fault") is not None:
+        fields["fault"] = check_fields(CallFault(**form["fault"]))
+    return ToolCall.model_validate(fields, strict=True)
+
+
+def _read_provider_call(form: Mapping[str, Any]) -> ProviderCall:
+    return check_fields(ProviderCall(**form))
+
+
+def _read_citation(form: Mapping[str, Any]) -> Citation:
+    return check_fields(Citation(**form))
+
+
+def _read_token(form: Iterable[Any]) -> Token:
+    return Token(*form)
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
@@ -191,7 +198,7 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
 
 
 def read_question(form: Mapping[str, Any]) -> Question:
-    """Read a question from `record_form`."""
+    """Read a question from its `record_form`."""
     read: dict[str, Any] = {**form, "call": _read_call(form["call"])}
     return check_fields(Question(**read))
 
@@ -241,6 +248,15 @@ def _unchanged(form: Any) -> Any:
 def _are_texts(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
+
+_RESPONSE_READERS: dict[str, Any] = {
+    "tool_calls": _read_call,
+    "provider_calls": _read_provider_call,
+    "citations": _read_citation,
+    "others": _read_response,
+    "tokens": _read_token,
+}
+"""By field of a response that holds several, how one of them is read."""
 
 _READERS: dict[str, Any] = {
     "model": _read_response,

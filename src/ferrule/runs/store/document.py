@@ -31,7 +31,7 @@ from ferrule.approval.message import is_message, number_of
 from ferrule.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
 from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunCancelledError, RunError, StoreError, shown
-from ferrule.forms import usage_form
+from ferrule.forms import record_form, usage_form
 from ferrule.models.setting_names import check_saved
 from ferrule.runs.about import about
 from ferrule.runs.governing import Governing
@@ -42,7 +42,6 @@ from ferrule.runs.journal.encode import (
     error_facts,
     read_error,
     read_question,
-    record_form,
 )
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.limits import Limits

@@ -38,6 +38,7 @@ from ferrule.approval.message import (
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import StoreError
+from ferrule.forms import record_fields
 from ferrule.runs.about import (
     NOTHING,
     About,
@@ -50,7 +51,7 @@ from ferrule.runs.about import (
 from ferrule.runs.cancelling import call_to_cancel
 from ferrule.runs.decisions import caller_notes, deliveries
 from ferrule.runs.evaluations import evaluations
-from ferrule.runs.journal.encode import read_entry, read_question, record_form
+from ferrule.runs.journal.encode import read_entry, read_question
 from ferrule.runs.outline import NO_OUTLINE
 from ferrule.runs.overview import overview
 from ferrule.runs.protocols import (
@@ -546,7 +547,7 @@ class SQLStore:
             waiting.values(), question_id, where=f"the run {run_id!r}", state=state
         )
         accepted = accept(question, decision, now=now)
-        form = record_form(accepted)
+        form = record_fields(accepted)
         if caller:
             form["caller"] = caller
         db.execute(
@@ -598,7 +599,7 @@ class SQLStore:
     def _keep_message(self, db: Any, run_id: str, message: Decision, now: float) -> None:
         db.execute(
             "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
-            (run_id, message.question_id, json_text(record_form(message)), now),
+            (run_id, message.question_id, json_text(record_fields(message)), now),
         )
 
     def _messages(self, db: Any, run_id: str) -> builtins.list[Decision]:
@@ -668,7 +669,7 @@ class SQLStore:
             )
             db.execute(
                 "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
-                (run_id, sent.question_id, json_text(record_form(sent)), now),
+                (run_id, sent.question_id, json_text(record_fields(sent)), now),
             )
             return sent
         return self._decide_inside(db, run_id, on_question(named, cancellation), caller)

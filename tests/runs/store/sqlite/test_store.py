@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 import ferrule.runs.store.sqlite.store as module
 from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, DecisionError, FerruleError, StoreError
-from ferrule.runs.journal.encode import record_form
+from ferrule.forms import record_form
 from ferrule.runs.protocols import Lease
 from ferrule.runs.store.postgres.store import PostgresStore
 from ferrule.runs.store.sqlite import batch
