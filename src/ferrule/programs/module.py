@@ -529,31 +529,23 @@ def _walk(root: Module) -> Iterator[tuple[str, Module]]:
         stack, private = private[::-1], []
         while stack:
             path, holder = stack.pop()
-            if id(holder) in seen:
+            identity = id(holder)
+            if identity in seen or not isinstance(holder, _HOLDERS):
                 continue
-            seen.add(id(holder))  # containers, too: a cache may contain itself
-            if not isinstance(holder, Module):
-                elements = [(f"{path}[{key!r}]", value) for key, value in _elements(holder)]
-                stack += _only_holders(elements)[::-1]
-                continue
-            yield path, holder
-            if holder is root:
+            seen.add(identity)  # containers, too: a cache may contain itself
+            if isinstance(holder, Module):
+                yield path, holder
                 prefix = ""
+                if holder is not root:
+                    prefix = f"{path}."
+                # A copy: another thread may be filling a cache.
+                attributes = tuple(vars(holder).items())
+                private += [(prefix + key, value) for key, value in attributes if key[:1] == "_"]
+                inside = [(prefix + key, value) for key, value in attributes if key[:1] != "_"]
+            elif isinstance(holder, dict):
+                members = tuple(cast("dict[Any, Any]", holder).items())
+                inside = [(f"{path}[{key!r}]", value) for key, value in members]
             else:
-                prefix = f"{path}."
-            # Copies: another thread may be filling a cache.
-            attributes = tuple(vars(holder).items())
-            public = [(prefix + key, value) for key, value in attributes if key[:1] != "_"]
-            stack += _only_holders(public)[::-1]
-            hidden = [(prefix + key, value) for key, value in attributes if key[:1] == "_"]
-            private += _only_holders(hidden)
-
-
-def _only_holders(values: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    return [(path, value) for path, value in values if isinstance(value, _HOLDERS)]
-
-
-def _elements(container: Any) -> Sequence[tuple[Any, Any]]:
-    if isinstance(container, dict):
-        return tuple(cast("dict[Any, Any]", container).items())
-    return tuple(enumerate(cast("list[Any]", container)))
+                items = enumerate(cast("Sequence[Any]", holder))
+                inside = [(f"{path}[{index}]", value) for index, value in items]
+            stack += inside[::-1]

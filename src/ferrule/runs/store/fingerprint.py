@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.encoding.encode import digest_of, repr_text
 from ferrule.encoding.stored import reading
+from ferrule.values.signatures.compiled import derived
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ferrule.runs.protocols import Program
+    from ferrule.tools.toolbox import Toolbox
 
 _MOST_SPELLINGS = 4096
 """How many combinations of spellings of a signature's types are tried."""
@@ -37,17 +39,11 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
     # when another process imports it.
     predictors: dict[str, Any] = {}
     for path, predictor in _predictors(program):
-        signature = predictor.program_signature
-        tools = {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()}
-        for provided in predictor.toolbox.provider_tools:
-            tools[provided.name] = digest_of(provided.declaration())
-        predictors[path] = {
-            "signature": signature.signature,
-            "instructions": signature.instructions[:_MOST_INSTRUCTIONS],
-            # Cached, because a stored run needs it twice.
-            "digest": signature.cached_value(_own_digest, partial(_own_digest, signature)),
-            "tools": tools,
-        }
+        # Both are immutable, so their parts are made once: each load of a run compares them.
+        tools = predictor.toolbox.cached_value(
+            _digests_of_tools, partial(_digests_of_tools, predictor.toolbox)
+        )
+        predictors[path] = {**_form_of_signature(predictor.program_signature), "tools": tools}
     return {"program": type(program).__qualname__, "predictors": predictors}
 
 
@@ -94,8 +90,21 @@ def _predictors(program: Program) -> Sequence[tuple[str, Any]]:
     return named()
 
 
-def _own_digest(signature: Any) -> str:
-    return _digest(signature, [repr(field.annotation) for field in signature.plan.fields.values()])
+@derived
+def _form_of_signature(signature: Any) -> dict[str, str]:
+    annotations = [repr(field.annotation) for field in signature.plan.fields.values()]
+    return {
+        "signature": signature.signature,
+        "instructions": signature.instructions[:_MOST_INSTRUCTIONS],
+        "digest": _digest(signature, annotations),
+    }
+
+
+def _digests_of_tools(toolbox: Toolbox) -> Mapping[str, str]:
+    digests = {tool.name: digest_of(tool.declaration) for tool in toolbox}
+    for provided in toolbox.provider_tools:
+        digests[provided.name] = digest_of(provided.declaration())
+    return digests
 
 
 def _digest(signature: Any, annotations: Sequence[str]) -> str:
