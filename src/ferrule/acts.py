@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct
 
 from ferrule.approval.policy import Policy, Rule
-from ferrule.approval.question import Decision, Question
+from ferrule.approval.question import Decision, Question, Subject
 from ferrule.errors import ConfigurationError, FerruleError, RunCancelledError, shown
 from ferrule.events import Event
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
@@ -139,7 +139,11 @@ class RecallCalls(Struct, frozen=True):
 class Consent(Struct):
     """The consent that a call needs before it runs: the decision on a question."""
 
-    question: Question
+    subject: Subject
+    """What the question is about."""
+    question: Callable[[], Question]
+    """Makes the question. It is not called where a person decided on the question as it was shown:
+    the run has it from then."""
     allow: Callable[[Decision, bool | None], Allowing]
     """What a decision makes of the call: the call to run; its result, if it does not run; or the
     question to ask in its place, if an edit does not fit.

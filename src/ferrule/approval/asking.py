@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.approval.question import Question, QuestionKind
+from ferrule.approval.question import Question, QuestionKind, Subject
 from ferrule.approval.rulings import lossy_repairs
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.values.calls.secrets import masked_thought
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
     from ferrule.approval.policy import Rule
     from ferrule.values.calls.call import CheckedCall, ToolCall, ToolSpec
+
+
+def subject_of(checked: CheckedCall) -> Subject:
+    """What the question whether a checked call may run is about."""
+    call = checked.call.changed(args=checked.arguments.shown)
+    if checked.misfit:  # no definition of the tool is shown: the call no longer fits it
+        return Subject.of("migration", call)
+    return Subject.of("confirm", call, tool_fingerprint(checked.tool, call.args))
 
 
 def question_about(

@@ -19,7 +19,7 @@ turns into one of them. Every question can be denied. For the rest its kind deci
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -68,6 +68,23 @@ _STATUS: dict[str, DecisionStatus] = {
 }
 """A decision in udspy's words, by its kind."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
+
+
+class Subject(Struct, frozen=True):
+    """What a question is about: a decision fits each question about the same, whatever its text."""
+
+    kind: QuestionKind
+    call: ToolCall
+    """The call with the arguments that people see."""
+    digest: str
+    """See `Question.digest`."""
+
+    @classmethod
+    def of(
+        cls, kind: QuestionKind, call: ToolCall, fingerprint: str = "", form: Sequence[Any] = ()
+    ) -> Subject:
+        """The subject of a question about a call, of a tool with this fingerprint."""
+        return cls(kind, call, digest_of([kind, call.name, fingerprint, call.args, *form], 20))
 
 
 class Question(Struct, metaclass=CheckedStruct, frozen=True):
@@ -148,12 +165,16 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
         question has the key and the type of the result instead of the tool's definition: the call
         has begun, so a result fits it after the tool has changed, too.
         """
+        return self.subject.digest
+
+    @property
+    def subject(self) -> Subject:
+        """What the question is about; see `digest`."""
         if self.kind == "result":
-            return digest_of([self.kind, self.call.name, self.key, self.returns], 20)
-        content: list[Any] = [self.kind, self.call.name, self.fingerprint, self.call.args]
-        if self.kind == "input":
-            content += [self.text, self.form, self.url]
-        return digest_of(content, 20)
+            awaited = [self.kind, self.call.name, self.key, self.returns]
+            return Subject(self.kind, self.call, digest_of(awaited, 20))
+        form = (self.text, self.form, self.url) if self.kind == "input" else ()
+        return Subject.of(self.kind, self.call, self.fingerprint, form)
 
     @property
     def ways(self) -> str:

@@ -515,7 +515,7 @@ def _outcomes(acts: UsingTools) -> Generator[Act, Any, dict[str, _Outcome]]:
                     decision = consent.decision
                     if decision is not None and decision.kind == "deny":
                         reason = decision.text or "a person denied the call"
-                        denials[consent.question.call.id] = reason
+                        denials[consent.subject.call.id] = reason
             case RuleCalls(calls=calls):
                 for checked, ruling in zip(calls, answer, strict=True):
                     if ruling is not None and ruling.verdict == "deny":

@@ -34,9 +34,9 @@ from ferrule.acts import (
     RuleCalls,
     Tell,
 )
-from ferrule.approval.asking import loss_note, question_about, reason_note
+from ferrule.approval.asking import loss_note, question_about, reason_note, subject_of
 from ferrule.approval.decisions import allowed_call
-from ferrule.approval.question import Decision, Question
+from ferrule.approval.question import Decision, Question, Subject
 from ferrule.approval.rulings import denial_reasons, guarded, may_need_person, tool_ruling
 from ferrule.encoding.encode import json_text
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
@@ -86,6 +86,11 @@ class _PendingCall(Struct, frozen=True):
     expires_s: float | None = None
     note: str = ""
     """Text before the question: what a person must know besides the call."""
+
+    def subject(self) -> Subject:
+        if self.checked.tool is CLARIFY:
+            return self.question().subject
+        return subject_of(self.checked)
 
     def question(self) -> Question:
         if self.checked.tool is CLARIFY:
@@ -380,7 +385,7 @@ class _Turn:
 
     def _consent(self, pending: _PendingCall) -> Consent:
         """The consent that a call needs. An edit that does not fit its tool asks again."""
-        checked, question = pending.checked, pending.question()
+        checked, subject = pending.checked, pending.subject()
         denial = None
         if self.policies and checked.tool is not CLARIFY:  # a question of the model has no policy
             [denial] = denial_reasons([checked], self.policies)
@@ -390,7 +395,7 @@ class _Turn:
             if result is not None:
                 return result
             try:
-                allowed = _allowed(checked, question, decision, has_run)
+                allowed = _allowed(checked, subject, decision, has_run)
             except ToolArgumentsError as error:
                 note = f"The edited arguments do not fit. {error}\n"
                 return replace(pending, note=note).question()
@@ -398,7 +403,7 @@ class _Turn:
                 [allowed] = yield from look([allowed], self.policies)
             return self._guarded(allowed, decision)
 
-        return Consent(question, allow, denial)
+        return Consent(subject, pending.question, allow, denial)
 
     def _guarded(self, allowed: CheckedCall, decision: Decision) -> CheckedCall:
         grant = None
@@ -476,13 +481,13 @@ def _result_of_decision(checked: CheckedCall, decision: Decision) -> ToolResult 
 
 
 def _allowed(
-    checked: CheckedCall, question: Question, decision: Decision, has_run: bool | None
+    checked: CheckedCall, subject: Subject, decision: Decision, has_run: bool | None
 ) -> CheckedCall:
     """The call as a person allowed it. Raises `ToolArgumentsError` if an edit does not fit."""
     if decision.kind == "edit" or decision.args:
         # An approval with arguments allows those that were shown, not those of this check.
         return allowed_call(checked, decision, has_run=has_run)
-    if decision.shown not in {"", question.digest}:
+    if decision.shown not in {"", subject.digest}:
         # The run has acted on the decision, which was for another definition of the tool.
         return replace(checked, misfit=_OTHER_DEFINITION)
     return checked

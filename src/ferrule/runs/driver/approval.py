@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.approval.policy import rule_for
-from ferrule.approval.question import Decision, Question
+from ferrule.approval.question import Decision, Question, Subject
 from ferrule.approval.rulings import read_ruling, ruling_form, stricter_ruling
 from ferrule.concurrency import offload
 from ferrule.concurrency.forking import ForkLock
@@ -40,6 +40,8 @@ from ferrule.values.calls.call import CheckedCall
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ferrule.acts import AskPerson, Consent, RuleCalls
     from ferrule.approval.rulings import Ruling
     from ferrule.runs.state import Frame, RunState
@@ -150,7 +152,7 @@ async def answer_questions(frame: Frame, act: AskPerson) -> list[Decision]:
     waiting: list[Question] = []
     # All questions are asked before the run waits, so that a person sees them together.
     for number, question in enumerate(act.questions):
-        answer = await _find_decision(frame, act_slot.item(number), question)
+        answer = await _find_decision(frame, act_slot.item(number), *_of(question))
         if isinstance(answer, Decision):
             decisions.append(answer)
         else:
@@ -187,9 +189,9 @@ async def find_consent(
     frame: Frame, slot: Slot, consent: Consent
 ) -> CheckedCall | ToolResult | OpenQuestion:
     """The call at a slot as it was allowed; its result, if it does not run; or what to ask."""
-    question, number = consent.question, 0
+    subject, ask, number = consent.subject, consent.question, 0
     while True:
-        answer = await _find_decision(frame, slot.consent(number), question, consent.denial)
+        answer = await _find_decision(frame, slot.consent(number), subject, ask, consent.denial)
         if isinstance(answer, OpenQuestion):
             return answer
         consent.decision = answer
@@ -198,7 +200,13 @@ async def find_consent(
             consent.allowed = outcome
         if not isinstance(outcome, Question):
             return outcome
-        question, number = outcome, number + 1
+        subject, ask = _of(outcome)
+        number += 1
+
+
+def _of(question: Question) -> tuple[Subject, Callable[[], Question]]:
+    """What a question is about, and a function that gives the question itself."""
+    return question.subject, lambda: question
 
 
 async def _allow(
@@ -234,30 +242,38 @@ def _has_run(frame: Frame, slot: Slot, number: int) -> bool | None:
 
 
 async def _find_decision(
-    frame: Frame, slot: Slot, bare: Question, denial: str | None = None
+    frame: Frame,
+    slot: Slot,
+    subject: Subject,
+    ask: Callable[[], Question],
+    denial: str | None = None,
 ) -> Decision | OpenQuestion:
     """The decision on a question, or the question with its id if there is none.
 
+    `ask` makes the question, unless the run asked it before: then it stays as it was shown.
     `denial` is the reason if a rule denies the call now, whatever a person decided.
     """
     run = frame.run
-    shown = await _shown_before(frame, slot, bare)
-    bare = shown.on(bare)
-    digest = f"{bare.kind} {bare.call.name} {json_text(bare.call.args)}"
+    question = _asked(run, slot, subject)
+    shown = await _shown_before(frame, slot, subject, ask, is_asked=question is not None)
+    if shown.args:
+        subject, ask = _of(shown.on(ask()))
+        question = _asked(run, slot, subject)
+    digest = f"{subject.kind} {subject.call.name} {json_text(subject.call.args)}"
     asked_at = run.journal.take_optional(slot.asked_at, "once", digest)
     entry = run.journal.take(slot, "decision", digest)
     if entry is not None:
-        if not _is_void(frame, slot, entry, bare):
+        if not _is_void(frame, slot, entry, subject):
             run.tally.note(run.decisions, entry.value)
             return shown.with_args(_with_grant(run, entry.value))
         run.journal.drop_from(frame.path, frame.acts, because=f"decision at {slot}")
-    as_shown = bare.digest
-    question = replace(bare, id=run.question_id(f"{slot} {as_shown}"), path=frame.path)
+    if question is None:
+        question = replace(ask(), id=_id_of(run, slot, subject), path=frame.path)
     if asked_at is not None:
         with reading(f"The time at {slot} of the journal"):
             question = check_fields(replace(question, expires_at=asked_at.value))
     decision = await decision_in_time(frame, question, "No one decided in time.")
-    if decision is not None and decision.shown not in {"", as_shown}:
+    if decision is not None and decision.shown not in {"", subject.digest}:
         run.answers.pop(question.id, None)  # made on another question
         decision = None
     if denial is not None:
@@ -275,29 +291,40 @@ async def _find_decision(
     return shown.with_args(_with_grant(run, decision))
 
 
-async def _shown_before(frame: Frame, slot: Slot, bare: Question) -> _Shown:
+async def _shown_before(
+    frame: Frame, slot: Slot, subject: Subject, ask: Callable[[], Question], *, is_asked: bool
+) -> _Shown:
     """What this question showed, if checking its call again made other arguments."""
     run = frame.run
-    entry = run.journal.take_optional(slot.shown_values, "once", bare.call.name)
+    entry = run.journal.take_optional(slot.shown_values, "once", subject.call.name)
     if entry is not None:
         return _Shown(**entry.value)
-    asked = _asked_before(run, slot)
-    if asked is None or asked.kind != "confirm" or asked.call.args == bare.call.args:
+    if is_asked or subject.kind != "confirm":
         return _Shown()
-    if _written(asked) != _written(bare):
+    for asked in run.asked:
+        if asked.id == _id_of(run, slot, asked.subject):
+            break
+    else:
+        return _Shown()
+    if _written(asked) != _written(ask()):
         return _Shown()  # the program has changed: this is another question
-    args = {name: value for name, value in asked.call.args.items() if bare.call.args[name] != value}
+    now = subject.call.args
+    args = {name: value for name, value in asked.call.args.items() if now[name] != value}
     form: dict[str, Any] = {"text": asked.text, "args": args}
-    await frame.write(Entry(slot.shown_values, "once", bare.call.name, form))
+    await frame.write(Entry(slot.shown_values, "once", subject.call.name, form))
     return _Shown(**form)
 
 
-def _asked_before(run: RunState, slot: Slot) -> Question | None:
-    """The question that the run asked at this slot before it was resumed."""
-    for asked in run.asked:
-        if asked.id == run.question_id(f"{slot} {asked.digest}"):
-            return asked
-    return None
+def _asked(run: RunState, slot: Slot, subject: Subject) -> Question | None:
+    """The question about this that the run asked at this slot before it was resumed."""
+    if not run.asked:
+        return None
+    question_id = _id_of(run, slot, subject)
+    return next((asked for asked in run.asked if asked.id == question_id), None)
+
+
+def _id_of(run: RunState, slot: Slot, subject: Subject) -> str:
+    return run.question_id(f"{slot} {subject.digest}")
 
 
 def _written(question: Question) -> tuple[Any, ...]:
@@ -381,14 +408,14 @@ def _with_grant(run: RunState, decision: Decision) -> Decision:
     return replace(decision, grant=given.grant)
 
 
-def _is_void(frame: Frame, slot: Slot, entry: Entry, bare: Question) -> bool:
+def _is_void(frame: Frame, slot: Slot, entry: Entry, subject: Subject) -> bool:
     """As `is_void`. A decision on a consent is acted on by its own call, whatever else ran.
 
     A denial or a reply is acted on at once: it is the result.
     """
     if not slot.is_of_consent:
-        return is_void(frame.run, entry, bare)
-    if entry.value.shown in {"", bare.digest} or entry.value.kind in {"deny", "reply"}:
+        return is_void(frame.run, entry, subject)
+    if entry.value.shown in {"", subject.digest} or entry.value.kind in {"deny", "reply"}:
         return False
     if frame.run.journal.ahead(frame.path, frame.acts) is not None:  # the step is over
         return False
@@ -396,13 +423,13 @@ def _is_void(frame: Frame, slot: Slot, entry: Entry, bare: Question) -> bool:
     return _has_run(frame, Slot(call), int(number)) is None
 
 
-def is_void(run: RunState, entry: Entry, bare: Question) -> bool:
+def is_void(run: RunState, entry: Entry, subject: Subject) -> bool:
     """Whether a recorded decision was made on another tool definition, and not acted on yet.
 
     Then the question is asked again.
     """
     shown = entry.value.shown
-    if not shown or shown == bare.digest:
+    if not shown or shown == subject.digest:
         return False
     for later in reversed(run.journal.entries):
         if later is entry:

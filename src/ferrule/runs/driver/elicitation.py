@@ -225,7 +225,7 @@ class Inputs:
     async def _decision(self, slot: Slot, question: Question) -> Decision | None:
         run = self._frame.run
         entry = run.journal.take_decision(slot)
-        if entry is not None and not is_void(run, entry, question):
+        if entry is not None and not is_void(run, entry, question.subject):
             # The list of decisions lacks it after a crash, when only the journal is left.
             run.tally.note(run.decisions, entry.value)
             return entry.value
