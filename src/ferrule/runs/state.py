@@ -129,8 +129,9 @@ class Frame(Struct):
 
     def check(self) -> None:
         """Before each act: raise if this frame may not go on. Tells when a replay has ended."""
-        run, journal = self.run, self.run.journal
-        self.check_alive()
+        run, journal, life = self.run, self.run.journal, self.life
+        if life.over:
+            raise self._has_ended()
         if run.cancelled:  # perhaps from elsewhere
             raise RunCancelledError(f"The run {run.id} was cancelled.")
         if run.status != "running":  # a branch that was not awaited outlives its run
@@ -139,9 +140,10 @@ class Frame(Struct):
             raise journal.mismatch
         if run.resuming and not journal.unread:
             run.replay_has_ended()
-        if self.life.outer is None:
+        if life.outer is None:
             return
-        around = cancelled_around(self.life)
+        self.check_alive()
+        around = cancelled_around(life)
         if around is not None:
             raise RunCancelledError(
                 f"The call {around.call_id!r} of the run {around.run_id}, inside which this "
@@ -154,7 +156,10 @@ class Frame(Struct):
         while not life.over:
             if (life := life.outer) is None:
                 return
-        raise RunCancelledError(
+        raise self._has_ended()
+
+    def _has_ended(self) -> RunCancelledError:
+        return RunCancelledError(
             f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has "
             "ended."
         )
