@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import weakref
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from ferrule.concurrency.forking import ForkLock
@@ -82,14 +83,13 @@ class SQLiteStore(SQLStore):
             self._absolute_path = os.path.abspath(self.path)  # noqa: PTH100
         self._full_sync = full_sync
         self._read_only = read_only
-        self._opened: SQLiteFile | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         # The process that unpickles the store opens the file itself.
-        return {**vars(self), "_opened": None}
+        return {name: value for name, value in vars(self).items() if name != "_file"}
 
     def __enter__(self) -> Self:
         return self
@@ -102,10 +102,10 @@ class SQLiteStore(SQLStore):
 
         The next use of the store reopens it.
         """
-        file = self._opened
+        file: SQLiteFile | None = vars(self).get("_file")
         if file is None or file.leases:
             return
-        self._opened = None
+        vars(self).pop("_file", None)  # another thread may close it, too
         file.users.discard(self)
         if not file.users:
             file.close()
@@ -224,15 +224,13 @@ class SQLiteStore(SQLStore):
 
     # -- file and thread
 
-    @property
+    @cached_property
     def _file(self) -> SQLiteFile:
-        file = self._opened
-        if file is None:
-            file = _shared_file(
-                self._absolute_path, full_sync=self._full_sync, read_only=self._read_only
-            )
-            file.users.add(self)
-            self._opened = file
+        """The file, from the first use until `close`."""
+        file = _shared_file(
+            self._absolute_path, full_sync=self._full_sync, read_only=self._read_only
+        )
+        file.users.add(self)
         return file
 
     def _thread(self) -> WriterThread:
@@ -266,12 +264,10 @@ class MemoryStore(SQLiteStore):
         raise TypeError(msg)
 
 
-def _decode_leniently(stored: bytes) -> str:
-    r"""Decode a stored text. Damaged bytes become `\xff`, which JSON rejects.
+_decode_leniently = partial(str, encoding="utf-8", errors="backslashreplace")
+r"""Decodes a stored text. Damaged bytes become `\xff`, which JSON rejects.
 
-    By default, SQLite would fail a whole list of runs for one damaged text.
-    """
-    return stored.decode(errors="backslashreplace")
+By default, SQLite would fail a whole list of runs for one damaged text."""
 
 
 _shared_files: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = (
