@@ -958,8 +958,8 @@ def test_a_store_is_a_block_that_closes_it(
 ) -> None:
     with make(tmp_path) as store:
         assert not store.list()
-        assert store._opened is not None
-    assert store._opened is None
+        assert "_file" in vars(store)
+    assert "_file" not in vars(store)
 
 
 def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path) -> None:
@@ -1110,6 +1110,14 @@ def test_a_file_that_others_could_read_is_private_once_it_is_opened(tmp_path: Pa
         subprocess.run([sys.executable, "-c", code], check=True)
         modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     assert modes == dict.fromkeys(("runs.db", "runs.db-wal", "runs.db-shm"), 0o600)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
+def test_a_folder_that_is_passed_by_mistake_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(StoreError, match="unable to open"):
+        SQLiteStore(tmp_path).list()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import sys
 import threading
 import warnings
@@ -453,10 +454,10 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 def _identity_of(path: str) -> tuple[int, int] | None:
     try:
-        stat = os.stat(path)  # noqa: PTH116  called for every store that is made
+        status = os.stat(path)  # noqa: PTH116  called for every store that is made
     except OSError:
         return None
-    return stat.st_dev, stat.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _make_private(path: str) -> None:
@@ -474,7 +475,8 @@ def _make_private(path: str) -> None:
         # There is no such file, or another user owns it.
         with suppress(OSError):
             mode = os.stat(name).st_mode  # noqa: PTH116  as above
-            if mode & 0o077:
+            # A folder, passed by mistake, keeps its mode: SQLite refuses it.
+            if stat.S_ISREG(mode) and mode & 0o077:
                 os.chmod(name, mode & 0o700)  # noqa: PTH101
 
 
