@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import warnings
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -188,6 +189,32 @@ def test_a_policy_of_something_else_is_refused() -> None:
             rule(verdict)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="`policy` takes"):
         configure(policy="deny")
+
+
+@pytest.mark.parametrize(
+    "condition", [re.compile("E.*"), object()], ids=["regular expression", "object"]
+)
+def test_a_condition_that_no_argument_can_meet_is_refused(condition: Any) -> None:
+    """A `deny` with a regular expression was a glob, and one with an object never matched."""
+    for make in (
+        lambda: allow("pay", to=condition),
+        lambda: deny("pay", to=condition),
+        lambda: Grant(args={"to": condition}),
+    ):
+        with pytest.raises(ConfigurationError, match="A condition of a rule is a value of JSON"):
+            make()
+
+
+@pytest.mark.parametrize("several", [["Eve", "Bob"], ("Eve", "Bob"), {"Eve", "Bob"}], ids=type)
+def test_a_list_is_not_compared_with_an_argument_that_is_never_one(several: Any) -> None:
+    """`deny("pay", to=["Eve", "Bob"])` means one of them, and never matched."""
+
+    def pay(to: str, tags: list[str], either: str | list[str] = "") -> str:
+        return "paid"
+
+    with pytest.raises(ConfigurationError, match=r"compares `to` of `pay`, a string, with a list"):
+        ReAct("q -> a", [pay], policy=Policy([deny("pay", to=several)]))
+    ReAct("q -> a", [pay], policy=Policy([deny("pay", tags=["a"]), deny("pay", either=["a"])]))
 
 
 def test_a_condition_that_is_async_is_refused_for_its_coroutine_would_count_as_true() -> None:

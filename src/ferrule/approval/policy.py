@@ -24,7 +24,7 @@ from msgspec.structs import force_setattr, replace
 
 from ferrule.approval.looking import ConditionFunction, read_condition
 from ferrule.approval.paths import Under, conditions_on_server, looks_like_path, read_under
-from ferrule.encoding.encode import digest_of, json_text, jsonable
+from ferrule.encoding.encode import digest_of, json_text, jsonable, opaque_text
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import (
     ConfigurationError,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from ferrule.values.provider_tools import ProviderTool
 
 Verdict = Literal["allow", "ask", "deny"]
+INPUTS_OF_REVIEWER = frozenset({"request", "calls", "tool", "call"})
+"""The texts that a program which reviews calls gets, if it has them as inputs."""
 # Any value. The function is named so that a type checker infers the parameter of a lambda.
 Condition = Callable[[Any], object] | object
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:E[+-]?[0-9]{1,3})?")
@@ -128,7 +130,17 @@ def _plain_bound(bound: Any) -> int | float | str:
 
 
 def _plain_condition(condition: Any) -> Any:
-    """A value to equal as JSON has it: rules judge arguments in this form, and are stored in it."""
+    """A value to equal as JSON has it: rules judge arguments in this form, and are stored in it.
+
+    Raises `ConfigurationError` for one that is no value of JSON: no argument would equal it, so
+    that a `deny` would let every call run.
+    """
+    # As JSON, a regular expression is its text, which would count as a pattern of another kind.
+    if isinstance(condition, re.Pattern) or opaque_text(condition) is not None:
+        raise ConfigurationError(
+            "A condition of a rule is a value of JSON, a pattern such as 'A*', `gt(100)` or the "
+            f"like, or a function of the value; found {shown(cast('object', condition))}."
+        )
     if isinstance(condition, Decimal):
         for number in (int, float):
             with suppress(ArithmeticError, ValueError):
@@ -499,12 +511,25 @@ def review(
             f"`by` of `review` is a function or a program that answers 'allow', 'ask' or 'deny'; "
             f"found {shown(by)}."
         )
+    _check_inputs_of_reviewer(by)
     if timeout_s is not None and not (_is_finite(timeout_s) and timeout_s > 0):
         raise ConfigurationError(
             f"`timeout_s` is a number of seconds above 0, or None; found {timeout_s!r}."
         )
     conditions = {**args, **(where or {})}
     return Rule("ask", tool, conditions, "", expires_s, when, by, timeout_s)
+
+
+def _check_inputs_of_reviewer(by: Any) -> None:
+    """Raise `ConfigurationError` for a program that cannot be called: a person would be asked."""
+    signature = getattr(by, "program_signature", None)
+    for name, declared in getattr(signature, "input_fields", {}).items():
+        if name not in INPUTS_OF_REVIEWER and declared.is_required():
+            raise ConfigurationError(
+                f"The reviewer {shown(by)} needs an input `{name}`. A reviewer gets "
+                "`request`, `calls`, `tool` and `call`, as texts: declare those, as "
+                "`Predict(Review)` does, or pass a function of `call` and `ctx`."
+            )
 
 
 def check_expiry(expires_s: Any) -> None:
@@ -785,6 +810,7 @@ def policies_in(policy: Policy | None) -> Iterator[Policy]:
 
 def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
     """Raise `ConfigurationError` for a rule about an argument that the tool does not have."""
+    _check_lists(rule, tool)
     needed = [*rule.where]
     condition = rule.condition
     if condition is not None:
@@ -803,6 +829,21 @@ def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None
         raise ConfigurationError(
             f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. {hint}"
         )
+
+
+def _check_lists(rule: Rule, tool: ToolSpec) -> None:
+    """Raise `ConfigurationError` for a list to equal, if the argument is never a list."""
+    for name, condition in rule.where.items():
+        if not is_sequence(condition):
+            continue
+        properties = tool.declaration["function"]["parameters"].get("properties", {})
+        kind = properties.get(name, {}).get("type")
+        if kind in {"string", "integer", "number", "boolean"}:
+            raise ConfigurationError(
+                f"{rule} compares `{name}` of `{tool.name}`, a {kind}, with a list, which it "
+                f"never equals. For one of several values: `{name}=lambda value: value in "
+                f"{list(condition)!r}`, or a rule for each."
+            )
 
 
 def is_of_server(tool: ToolSpec) -> bool:

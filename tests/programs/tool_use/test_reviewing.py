@@ -101,6 +101,13 @@ def test_it_reads_the_inputs_of_the_run_and_its_calls_so_far() -> None:
     ]
 
 
+def test_a_program_that_needs_another_input_is_refused() -> None:
+    """It failed at each call, and a person was asked about all of them."""
+    with pytest.raises(ConfigurationError, match="needs an input `amount`"):
+        review("pay", by=Predict("call, amount: int -> verdict"))
+    review("pay", by=Predict("call, amount: int | None -> verdict"))
+
+
 @both
 def test_a_program_reads_what_it_declares_and_its_cost_counts(how: str) -> None:
     answers = [
