@@ -118,6 +118,7 @@ __all__ = [
     "UnavailableError",
     "UnknownOutcomeError",
     "UnknownToolError",
+    "check_flag",
     "checks_keywords",
     "naming_failure",
     "nearest",
@@ -141,6 +142,15 @@ def shown(value: object, limit: int = 200) -> str:
     if len(text) <= limit:
         return text
     return f"{text[: limit - 1]}… ({len(text)} characters)"
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise `ConfigurationError` for an option that is neither True nor False.
+
+    Any other object would count as one of them: the text "false", of a file, as true.
+    """
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"`{name}` is True or False, found {shown(value)}.")
 
 
 def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:

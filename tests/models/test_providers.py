@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from typing import Any
 
 import pytest
 
@@ -238,3 +240,19 @@ def test_the_model_may_be_named_by_keyword():
         LM()
     with pytest.raises(ConfigurationError, match="Two models"):
         LM("openai/gpt-5", model="openai/gpt-5-mini")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"wire": "soap"}, "There is no wire 'soap'. There are: openai_chat, "),
+        ({"capabilities": "native"}, "`capabilities` takes `Capabilities(...)`, found 'native'"),
+        ({"headers": "X: 1"}, "`headers` takes a mapping of texts, found 'X: 1'"),
+        ({"connect_timeout_s": float("inf")}, "or None to wait forever; found inf"),
+    ],
+    ids=str,
+)
+def test_an_argument_of_another_type_is_refused_with_what_it_takes(options: Any, said: str) -> None:
+    """They were a `KeyError` or an `AttributeError`, and an `OverflowError` at the first call."""
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        LM("openai/gpt-5-mini", api_key="k", **options)

@@ -18,6 +18,7 @@ from ferrule.errors import (
     LMError,
     MissingKeyError,
     UnavailableError,
+    check_flag,
 )
 from ferrule.models.learning import Learned, LearningLM
 from ferrule.models.model import check_text_calls
@@ -28,7 +29,7 @@ from ferrule.models.providers import (
     of_wire,
     thought_settings,
 )
-from ferrule.models.setting_names import check_settings, check_spelling
+from ferrule.models.setting_names import check_settings, check_spelling, check_values
 from ferrule.models.wires.payload import count_of, list_of, mapping
 from ferrule.models.wires.streamed import (
     ThoughtsApart,
@@ -128,12 +129,15 @@ class LM(LearningLM):
             model, model_at_url = model_at_url, None
         self._provider, self._model = choose(model, base_url, model_at_url, wire)
         check_spelling(settings)
+        check_values(settings)
         if isinstance(api_key, str):
             self._key = Concealed(api_key)
         else:
             self._key = api_key
         self._needs_key = base_url is None
         self.name = f"{self._provider.name}/{self._model}"
+        if send_reasoning is not None:
+            check_flag("send_reasoning", send_reasoning)
         if capabilities is None:
             self.capabilities = capabilities_of(self._provider, self._model)
         else:
@@ -142,6 +146,7 @@ class LM(LearningLM):
         self._learned = Learned(self._provider.dialect, send_reasoning=send_reasoning)
         self._has_asked_window = False
         self._wire = wire_of(self._provider.wire)
+        check_flag("strict_tools", strict_tools)
         self._is_strict = strict_tools
         self.text_calls = check_text_calls(text_calls)
         self.is_hosted = self._provider.is_hosted
@@ -296,6 +301,7 @@ class LM(LearningLM):
         """
         if request.settings:
             check_settings(request.settings)
+            check_values(request.settings)
         key = key_for(self._provider, self._key, needed=self._needs_key)
         body, needed = self._rendered(request, stream=stream)
         return _Prepared(body, {**self._wire.headers(key), **needed}, key, needed)
@@ -515,6 +521,7 @@ class LM(LearningLM):
     def copy(self, **settings: Any) -> Self:
         """The same model, over the same connections, with other settings."""
         check_spelling(settings)
+        check_values(settings)
         return super().copy(**settings)
 
     def constrained(self, *, thought_chars: int = 1_000, partial: bool = False) -> GuidedLM:

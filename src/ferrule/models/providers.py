@@ -340,6 +340,10 @@ def of_wire(capabilities: Capabilities, provider: Provider) -> Capabilities:
 
     That is the dialect of JSON Schema, and the tools that the provider runs.
     """
+    if not isinstance(capabilities, Capabilities):
+        raise ConfigurationError(
+            f"`capabilities` takes `Capabilities(...)`, found {shown(capabilities)}."
+        )
     if capabilities.provider_tools is None:
         kinds = offered_kinds(provider.name, provider.wire, is_known=provider.name in PROVIDERS)
         capabilities = replace(capabilities, provider_tools=kinds)
@@ -404,6 +408,10 @@ def choose(
     """
     provider, name = _chosen(model, base_url, model_at_url)
     is_own_address = base_url is not None or "://" in str(model)
+    if wire is not None and wire not in SCHEMA_TARGETS:
+        raise ConfigurationError(
+            f"There is no wire {shown(wire)}. There are: {', '.join(SCHEMA_TARGETS)}."
+        )
     if wire is not None and wire != provider.wire:
         address_of_wire = provider.elsewhere.get(wire, provider.base_url)
         if base_url is not None:

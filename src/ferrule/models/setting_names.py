@@ -7,9 +7,11 @@ write instead.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import ConfigurationError, nearest
+from ferrule.encoding.encode import opaque_text
+from ferrule.errors import ConfigurationError, nearest, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,9 +143,21 @@ _REMEDIES: dict[str, str] = {
     "output_type output_schema response_model result_type output_pydantic": (
         "The outputs are fields of the signature."
     ),
-    "guardrails input_guardrails output_guardrails final_answer_checks": (
+    "output_validator output_validators guardrails input_guardrails output_guardrails "
+    "final_answer_checks": (
         "`@program.output_validator` checks outputs, the type of an input checks the input, and a "
         "`Policy` rules on calls."
+    ),
+    "arg_desc arg_types args concurrent desc effect mcp_server reconcile result returns schema "
+    "unknown untrusted within_s": (
+        "It is an option of a tool, `Tool(function, ...)`; `ReAct(..., parallel=False)` runs one "
+        "call at a time."
+    ),
+    "keep keep_turns search shelf skills spill_over": (
+        "It is an option of the tools: `ReAct('a -> b', Toolbox([...], ...))`."
+    ),
+    "cost observation_chars per_tool same_error steps tokens tool_calls tool_s wall_s": (
+        "It is one of the `Limits`: `ReAct(..., limits=Limits(...))`."
     ),
     "history message_history session memory": ("A conversation is an input of the type `History`."),
 }
@@ -166,6 +180,24 @@ def check_settings(settings: Iterable[str]) -> None:
                 f"`lm=LM(..., {name}=...)`, or give it to your own client."
             )
         raise ConfigurationError(f"`{name}` is not a setting of a model. {_REMEDY_OF_NAME[name]}")
+
+
+def check_values(settings: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for a value that is not data, such as a function.
+
+    It would be sent as its `repr`, and a server that knows no such setting ignores it.
+    """
+    for name, value in settings.items():
+        if opaque_text(value) is not None:
+            raise ConfigurationError(
+                f"`{name}` would be sent to the model as a setting, which is JSON data; found "
+                f"{shown(value)}."
+            )
+    extra = settings.get("extra")
+    if extra is not None and not isinstance(extra, Mapping):
+        raise ConfigurationError(
+            f"`extra` takes a mapping of fields of the request's body, found {shown(extra)}."
+        )
 
 
 def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from contextlib import asynccontextmanager
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -62,7 +63,7 @@ class Timeouts(Struct, frozen=True):
             if limit_s is None:
                 continue
             is_number = isinstance(limit_s, (int, float)) and not isinstance(limit_s, bool)
-            if not is_number or not limit_s > 0:  # `not >`: so that NaN is refused
+            if not is_number or not 0 < limit_s < inf:  # also refuses NaN
                 raise ConfigurationError(
                     f"A timeout is a number of seconds above 0, or None to wait forever; "
                     f"found {shown(limit_s)}."

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import (
     AsyncExitStack,
     ExitStack,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
         Callable,
         Generator,
         Iterator,
-        Mapping,
     )
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
@@ -534,6 +534,8 @@ def _checked_headers(headers: Headers) -> dict[str, str]:
     """
     import h11  # late: few programs add headers
 
+    if not isinstance(headers, Mapping):
+        raise ConfigurationError(f"`headers` takes a mapping of texts, found {shown(headers)}.")
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             kinds = f"{type(name).__name__} and {type(value).__name__}"

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast
 from ferrule import events
 from ferrule.acts import Tell
 from ferrule.adapters.fields import calls_output
-from ferrule.errors import BadRequestError, ConfigurationError, InputError, SignatureError
-from ferrule.models.setting_names import check_saved, check_spelling
+from ferrule.errors import (
+    BadRequestError,
+    ConfigurationError,
+    InputError,
+    SignatureError,
+    check_flag,
+)
+from ferrule.models.setting_names import check_saved, check_spelling, check_values
 from ferrule.programs.asking.ask import ask_model, ask_several, rejected
 from ferrule.programs.asking.asker import (
     calls_natively,
@@ -157,6 +163,7 @@ class Predict(Module[S, D, P]):
     ) -> None:
         self.signature = as_signature(signature)
         give_name(self, name)
+        check_flag("auto_execute_tools", auto_execute_tools)
         self.auto_execute_tools = auto_execute_tools
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
@@ -407,6 +414,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
         return
     check_saved(config)
     check_spelling(config.keys() - {"n"}, OPTIONS)
+    check_values(config)
     if config.get("n") is not None:
         check_positive("n", config["n"])
     if not isinstance(config.get("store"), bool | None):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, check_flag
 from ferrule.programs.asking.asker import (
     DEFAULT_ADAPTER,
     check_calls,
@@ -157,6 +157,12 @@ class ReAct(Module[S, D, P]):
         if self.code is not None:
             calls = None
         self.calls: Calls | None = check_calls(calls, config)
+        for name, flag in (
+            ("intention", intention),
+            ("parallel", parallel),
+            ("enable_user_clarification", enable_user_clarification),
+        ):
+            check_flag(name, flag)
         self.intention = intention
         check_limits(limits)
         if limits is None:

@@ -14,6 +14,7 @@ from ferrule.errors import (
     DuplicateToolError,
     ToolDefinitionError,
     UnknownToolError,
+    check_flag,
     refuse_unknown,
     shown,
 )
@@ -160,6 +161,7 @@ class Toolbox:
         skills: str | Path | Sequence[str | Path] | Skills | None = None,
     ) -> None:
         check_spill_over(spill_over)
+        check_flag("concurrent", concurrent)
         if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
             raise ToolDefinitionError(
                 "`keep_turns` is a whole number greater than zero, or None; "

@@ -116,7 +116,7 @@ def test_so_has_one_whose_metric_is_cancelled_though_nobody_cancelled() -> None:
     assert {type(item.error) for item in result.failed} == {RunError}
 
 
-@pytest.mark.parametrize("answer", [None, "good", [1]])
+@pytest.mark.parametrize("answer", [None, "good", [1], float("nan"), float("-inf")])
 def test_a_metric_that_returns_no_number_is_named(answer: Any) -> None:
     result = Evaluate(CASES[:1], {"odd": lambda example, prediction: answer})(classify())
     assert isinstance(result[0].error, ConfigurationError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import pickle
 import re
@@ -23,21 +24,26 @@ from ferrule import (
     JSONAdapter,
     Limits,
     MemoryStore,
+    Message,
+    Messages,
     OutputField,
     Predict,
     ReAct,
+    Request,
     Response,
     Run,
     Signature,
     Text,
     Tool,
+    Toolbox,
     ToolCall,
     ToolRetry,
     XMLAdapter,
     context,
 )
-from ferrule.errors import ConfigurationError, TooManyFaultsError
+from ferrule.errors import ConfigurationError, FerruleError, ToolDefinitionError, TooManyFaultsError
 from ferrule.testing import ScriptedLM
+from ferrule.tools.definition.options import DecoratorOptions
 
 
 @pytest.fixture(params=["text", "native"])
@@ -657,6 +663,67 @@ def test_an_observation_keeps_the_tools_own_value():
 def test_a_keyword_that_looks_like_an_option_is_refused_with_the_nearest_name(make: Any, said: str):
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         make()
+
+
+OPTIONS = {
+    *DecoratorOptions.__annotations__,
+    *inspect.signature(Toolbox.__init__).parameters,
+    *inspect.signature(Limits).parameters,
+}
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS - {"self", "tools"}))
+def test_an_option_of_something_else_is_not_sent_to_the_model(option: str) -> None:
+    """`ReAct(..., concurrent=False)` was sent as a setting, and the calls ran at once."""
+    with pytest.raises(ConfigurationError, match=f"`{option}`"):
+        ReAct("q -> a", [], **{option: 1})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"check": print}, {"metadata": {"of": object()}}, {"extra": 5}], ids=min
+)
+def test_a_setting_that_is_no_data_is_refused(settings: Any) -> None:
+    """A function was sent as its `repr`, which a lenient server ignores."""
+    lm = LM("http://localhost/v1", model="m")
+    request = Request(Messages([Message("user", "hi")]), settings=settings)
+    for make in (
+        lambda: Predict("q -> a", **settings),
+        lambda: LM("openai/x", **settings),
+        lambda: lm.copy(**settings),
+        lambda: lm.complete(request),
+    ):
+        with pytest.raises(ConfigurationError, match=next(iter(settings))):
+            make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: ReAct("q -> a", [], parallel=value),
+        lambda value: ReAct("q -> a", [], intention=value),
+        lambda value: ReAct("q -> a", [], enable_user_clarification=value),
+        lambda value: ReAct("q -> a", [], native=value),
+        lambda value: Predict("q -> a", auto_execute_tools=value),
+        lambda value: Tool(add, concurrent=value),
+        lambda value: Tool(add, untrusted=value),
+        lambda value: Toolbox([], concurrent=value),
+        lambda value: LM("openai/x", strict_tools=value),
+        lambda value: LM("openai/x", send_reasoning=value),
+    ],
+    ids=range(10),
+)
+@pytest.mark.parametrize("value", ["false", 0, []], ids=repr)
+def test_a_flag_is_true_or_false(make: Any, value: Any) -> None:
+    """The text "false", as a file has it, counted as true."""
+    with pytest.raises(FerruleError, match="True or False"):
+        make(value)
+
+
+@pytest.mark.parametrize("requirement", ["false", 0, 1, [], ["pay"], {}], ids=repr)
+def test_what_does_not_say_when_a_person_is_asked_is_refused(requirement: Any) -> None:
+    """An empty list asked nobody."""
+    with pytest.raises(ToolDefinitionError, match="require_confirmation"):
+        Tool(add, require_confirmation=requirement)
 
 
 def test_settings_that_only_a_provider_knows_pass():

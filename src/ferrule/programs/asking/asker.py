@@ -17,7 +17,13 @@ from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.fields import tool_inputs
 from ferrule.approval.policy import declared_under
-from ferrule.errors import ConfigurationError, InputError, ToolCallError, shown
+from ferrule.errors import (
+    ConfigurationError,
+    InputError,
+    ToolCallError,
+    check_flag,
+    shown,
+)
 from ferrule.models.calls_in_text import reads_prompted_calls
 from ferrule.models.model import as_model
 from ferrule.models.providers import refuse_unsupported
@@ -223,6 +229,8 @@ def check_calls(calls: Any, config: dict[str, Any]) -> Calls | None:
     `ConfigurationError` for another value, and if the two contradict each other.
     """
     native = config.pop("native", None)
+    if native is not None:
+        check_flag("native", native)
     if calls not in {None, *_DECLARES_TOOLS}:
         raise ConfigurationError(
             f'`calls` is "native", "prompted", "constrained", "code" or None, found {shown(calls)}.'

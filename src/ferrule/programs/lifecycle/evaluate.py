@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -547,7 +548,7 @@ def _read_score(name: str, answer: Any) -> tuple[float, str]:
     """The score and the words in what a metric returned; raises `ConfigurationError`."""
     score = getattr(answer, "score", answer)
     feedback = getattr(answer, "feedback", None) or ""
-    if isinstance(score, bool | int | float):
+    if isinstance(score, bool | int | float) and isfinite(score):  # one NaN is every mean
         return float(score), str(feedback)
     raise ConfigurationError(
         f"The metric `{name}` returned {shown(answer)}: a metric returns a number or a boolean, or "

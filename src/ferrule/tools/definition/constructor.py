@@ -146,7 +146,7 @@ def define_tool(
         reconcile=_read_reconcile(name, options["reconcile"]),
         unknown=_read_choice(name, "unknown", options["unknown"], get_args(WhenUnknown)),
         timeout_s=_read_seconds(name, "timeout_s", options["timeout_s"]),
-        concurrent=bool(options["concurrent"]),
+        concurrent=_read_flag(name, "concurrent", options["concurrent"]),
         retries=_read_retries(name, options["retries"]),
         result=_read_choice(name, "result", options["result"], get_args(WhereFrom)),
         within_s=_read_seconds(name, "within_s", options["within_s"]),
@@ -375,13 +375,24 @@ def _read_choice(name: str, option: str, value: Any, choices: tuple[str, ...]) -
     return value
 
 
+def _read_flag(name: str, option: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ToolDefinitionError(
+            f"`{option}` of `{name}` must be True or False, found {shown(value)}."
+        )
+    return value
+
+
 def _read_confirmation(name: str, requirement: Any) -> Any:
     """Check when a person is asked: a boolean, a word, an `ask(...)` or a function."""
     if isinstance(requirement, str):
         # A misspelled word would ask before every call.
         return _read_choice(name, "require_confirmation", requirement, _WORDS_FOR_CONFIRMATION)
     if not callable(requirement):
-        return requirement
+        if requirement is None:
+            return False
+        # An empty list would never ask.
+        return _read_flag(name, "require_confirmation", requirement)
     if isinstance(requirement, Rule) and requirement.verdict != "ask":
         # Called like a function of the arguments, a rule that denies would let every call run.
         raise ToolDefinitionError(
@@ -409,11 +420,7 @@ def _read_untrusted(name: str, options: Mapping[str, Any]) -> bool:
     if untrusted is None:
         is_of_server = options["mcp"] is not None or options["mcp_server"] is not None
         return is_of_server or options["result"] == "page"
-    if not isinstance(untrusted, bool):
-        raise ToolDefinitionError(
-            f"`untrusted` of `{name}` must be True or False, found {shown(untrusted)}."
-        )
-    return untrusted
+    return _read_flag(name, "untrusted", untrusted)
 
 
 def _read_retries(name: str, retries: Any) -> int | None:
