@@ -34,6 +34,7 @@ class Talk:
         self.lost = False
         """Whether a proxy answers 503 until there is a new session."""
         self.endpoint = ""
+        self.has_ping = True
 
 
 def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:  # noqa: C901  one server, in one piece
@@ -102,6 +103,9 @@ def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:  # noqa: C901  one serv
                     400,
                     b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "Missing session"}}',
                 )
+            if method == "ping" and not talk.has_ping:
+                unknown = {"code": -32601, "message": "Method not found"}
+                return 200, json.dumps({"jsonrpc": "2.0", "id": number, "error": unknown}).encode()
             if method == "tools/call":
                 talk.calls += 1
                 if talk.body is not None:
@@ -278,6 +282,20 @@ def test_what_a_server_refuses_for_itself_is_not_asked_twice() -> None:
         with pytest.raises(MCPProtocolError, match="not so"):
             server.call("look")
         assert (talk.calls, server.client.link.starts) == (1, 1)
+
+
+def test_a_call_that_failed_with_400_is_not_repeated_at_a_server_without_ping() -> None:
+    """The tool ran, said so with a 400, and ran again: the server seemed to have lost the session."""
+    with talking() as (talk, server):
+        talk.has_ping = False
+        talk.status, talk.body = (
+            400,
+            b'{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"half of it is done"}}',
+        )
+        with pytest.raises(MCPProtocolError, match="half of it is done") as raised:
+            server.call("look")
+        assert (talk.calls, server.client.link.starts) == (1, 1)
+        assert raised.value.may_have_run
 
 
 def test_an_endpoint_of_another_origin_is_told_at_once() -> None:

@@ -61,6 +61,7 @@ _MOST_LOSSES = 6
 """After this many lost or failed connections within `_LOSSES_WITHIN_S`, requests fail at once."""
 _LOSSES_WITHIN_S = 60.0
 _BAD_REQUEST, _NOT_FOUND, _UNAVAILABLE = 400, 404, 503
+_METHOD_NOT_FOUND = -32601
 _UNAUTHORIZED = (401, 403)
 _NO_STREAMABLE_HTTP = (400, 404, 405)
 
@@ -202,8 +203,9 @@ class Link:
         """Whether the server still speaks this version and, before 2026-07-28, has the session."""
         try:
             await connection.ping(self._find_endpoint().connect_timeout_s)
-        except MCPError:
-            return False
+        except MCPError as fault:
+            # A server without `ping` says so itself, in an answer like any other.
+            return fault.code == _METHOD_NOT_FOUND and fault.status is None
         return True
 
     # -- connecting
