@@ -47,7 +47,8 @@ kill-test: .venv/.dev ## kill, interrupt and race agents, and count the effects 
 FUZZED := tests/text_calls/test_nothing_lost.py tests/tools/arguments/test_like_jsonschema.py \
           tests/tools/test_mcp_definition.py tests/tools/mcp/test_names.py tests/tools/mcp/test_result.py \
           tests/adapters/test_round_trips.py tests/schema/test_validator.py tests/schema/lowering/test_lower.py \
-          tests/front_ends/test_junk.py
+          tests/front_ends/test_junk.py tests/approval/test_paths.py tests/runs/test_state_machine.py \
+          tests/runs/test_resume_migration.py
 
 fuzz: .venv/.dev ## random inputs to everything that parses foreign text, its time as inputs grow (SPAN=600: ten minutes each), then long property tests
 	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120)

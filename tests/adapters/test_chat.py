@@ -173,11 +173,14 @@ BLANK = {
 }
 
 
+@pytest.mark.parametrize("piece_size", [16, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("text", BLANK.values(), ids=BLANK)
-def test_blanks_are_read_in_linear_work(text: str) -> None:
+def test_blanks_are_read_in_linear_work(text: str, piece_size: int) -> None:
     """They took minutes to hours."""
     reader = MarkerReader(Markers(("why", "answer"), "completed"))
-    pieces = [piece for at in range(0, len(text), 2) for piece in reader.feed(text[at : at + 2])]
+    pieces: list[tuple[str, str]] = []
+    for start in range(0, len(text), piece_size):
+        pieces += reader.feed(text[start : start + piece_size])
     whole = Markers(("why", "answer"), "completed").split(text)
     assert "".join(piece for _, piece in [*pieces, *reader.finish()]) == whole["answer"]
 

@@ -150,10 +150,11 @@ BLANK = {
 }
 
 
+@pytest.mark.parametrize("piece_size", [16, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("text", "found"), BLANK.values(), ids=BLANK)
-def test_blanks_are_read_in_linear_work(text: str, found: dict[str, str]) -> None:
+def test_blanks_are_read_in_linear_work(text: str, found: dict[str, str], piece_size: int) -> None:
     """By counting; they took minutes."""
-    assert streamed(text, [*range(0, len(text), 2)], ("why", "answer")) == found
+    assert streamed(text, [*range(0, len(text), piece_size)], ("why", "answer")) == found
 
 
 VALUES = st.recursive(

@@ -249,19 +249,21 @@ BLANK = {
 }
 
 
+@pytest.mark.parametrize("piece_size", [16, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("text", BLANK.values(), ids=BLANK)
-def test_blanks_are_read_in_linear_work(text: str) -> None:
+def test_blanks_are_read_in_linear_work(text: str, piece_size: int) -> None:
     """They took minutes to hours."""
-    found = streamed(text, [*range(0, len(text), 2)])
+    found = streamed(text, [*range(0, len(text), piece_size)])
     assert found == {
         name: value for name, value in Tags(("why", "answer")).split(text).items() if value
     }
 
 
-def test_tags_without_an_end_are_split_in_linear_work() -> None:
+@pytest.mark.parametrize("piece_size", [16, pytest.param(2, marks=pytest.mark.long)])
+def test_tags_without_an_end_are_split_in_linear_work(piece_size: int) -> None:
     text = "<why>\n<answer>\n" * 50_000 + "x"
     assert Tags(("why", "answer")).split(text) == {"why": "", "answer": ""}
-    assert streamed(text, [*range(0, len(text), 2)]) == {}
+    assert streamed(text, [*range(0, len(text), piece_size)]) == {}
 
 
 def test_what_may_have_ended_a_value_is_kept_until_that_is_known() -> None:

@@ -263,11 +263,7 @@ def paths(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.parametrize("folder", ["src", "into", ".", "src/deep"])
-@settings(
-    max_examples=300,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=paths())
 def test_what_is_allowed_is_inside_for_open(yard: Path, folder: str, path: str) -> None:
     """The kernel says what it opened; `under` has no part in the answer."""
@@ -287,11 +283,7 @@ def test_what_is_allowed_is_inside_for_open(yard: Path, folder: str, path: str) 
     assert (opened.st_dev, opened.st_ino) in {(s.st_dev, s.st_ino) for s in map(Path.lstat, inside)}
 
 
-@settings(
-    max_examples=300,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=paths())
 def test_what_is_outside_does_not_open_in_the_folder(yard: Path, path: str) -> None:
     """So no `deny` on the folder misses a path into it."""

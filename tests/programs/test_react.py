@@ -653,8 +653,9 @@ def test_typed_outputs_given_to_finish_are_validated(mode: str) -> None:
     assert agent(mode, Report, ())(number=2, lm=lm).point == Point(x=1, y=2)
 
 
-def test_two_runs_at_once_share_nothing(mode: str) -> None:
-    """1,000 runs of one agent instance in one process."""
+@pytest.mark.parametrize("count", [100, pytest.param(1_000, marks=pytest.mark.long)])
+def test_two_runs_at_once_share_nothing(mode: str, count: int) -> None:
+    """Many runs of one agent instance in one process."""
 
     def answer(request: Any) -> Any:
         number = int(request.messages[1].text.split("number-")[1].split()[0])
@@ -678,7 +679,7 @@ def test_two_runs_at_once_share_nothing(mode: str) -> None:
 
     async def main() -> list[Prediction]:
         return await asyncio.gather(
-            *(program.acall(question=f"number-{n} ?", lm=lm) for n in range(1000)),
+            *(program.acall(question=f"number-{n} ?", lm=lm) for n in range(count)),
         )
 
     before = dict(vars(program))
@@ -689,7 +690,7 @@ def test_two_runs_at_once_share_nothing(mode: str) -> None:
             str(n + 1),
             str(n + 2),
         ]
-    assert len(seen) == 3000
+    assert len(seen) == 3 * count
     assert vars(program) == before
 
 

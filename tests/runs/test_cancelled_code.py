@@ -261,10 +261,18 @@ def _is_possible(caller: str, kind: str, failing: str) -> bool:
     return kind not in ONLY_SYNC or failing not in ASYNC
 
 
-VARIANTS = [variant for variant in product(CALLERS, PROGRAMS, FAILING) if _is_possible(*variant)]
+def _variants() -> list[Any]:
+    """Each program with each caller, and one way to fail; with the others they are long tests."""
+    variants: list[Any] = []
+    for number, (caller, kind) in enumerate(product(CALLERS, PROGRAMS)):
+        possible = [failing for failing in FAILING if _is_possible(caller, kind, failing)]
+        for turn, failing in enumerate(possible):
+            marks = [] if turn == number % len(possible) else [pytest.mark.long]
+            variants.append(pytest.param(caller, kind, failing, marks=marks))
+    return variants
 
 
-@pytest.mark.parametrize(("caller", "kind", "failing"), VARIANTS)
+@pytest.mark.parametrize(("caller", "kind", "failing"), _variants())
 def test_it_is_a_failure_that_except_exception_catches(
     caller: str, kind: str, failing: str
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ferrule import (
@@ -163,6 +163,8 @@ def contents(run: Run) -> list[list[Any]]:
 turns = st.lists(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), min_size=1, max_size=2)
 
 
+# An example plays a run again from each entry of its journal.
+@settings(max_examples=settings().max_examples // 3)
 @given(turns=turns, first=st.integers(0, 3), parallel=st.booleans(), nested=st.booleans())
 @example(
     turns=[[SEND | {"args": {"euros": "ten"}}, SEND | {"args": {"euros": "10"}}]],

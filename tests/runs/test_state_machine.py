@@ -274,4 +274,4 @@ class Runs(RuleBasedStateMachine):
 
 
 TestRuns = Runs.TestCase
-TestRuns.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRuns.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -182,14 +183,24 @@ def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=["started", "async", "streamed", "stored"])
-def how(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture(params=["before", "after"])
 def order(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+WAYS = ("started", "async", "streamed", "stored")
+FORMS = tuple(product(("text", "native"), ("before", "after")))
+
+
+def each_way(cases: dict[str, Case]) -> pytest.MarkDecorator:
+    """Each case in each way to run it, and in one form; the other forms are long tests."""
+    variants = []
+    for (case_number, case), (way_number, how) in product(enumerate(cases), enumerate(WAYS)):
+        for form_number, (mode, order) in enumerate(FORMS):
+            is_long = form_number != (case_number + way_number) % len(FORMS)
+            marks = [pytest.mark.long] if is_long else []
+            variants.append(pytest.param(case, mode, how, order, marks=marks))
+    return pytest.mark.parametrize(("case", "mode", "how", "order"), variants)
 
 
 def answer_of(mode: str, calls: list[tuple[str, dict[str, Any]]]) -> Any:
@@ -255,7 +266,7 @@ def outcome(case: Case, mode: str, how: str, order: str) -> tuple[Run, ScriptedL
     return run, lm
 
 
-@pytest.mark.parametrize("case", FAILED)
+@each_way(FAILED)
 def test_finish_does_not_count_beside_a_call_that_did_not_succeed_as_written(
     case: str, mode: str, how: str, order: str
 ) -> None:
@@ -268,7 +279,7 @@ def test_finish_does_not_count_beside_a_call_that_did_not_succeed_as_written(
     assert "not accepted" in "\n".join(message.text for message in lm.requests[1].messages)
 
 
-@pytest.mark.parametrize("case", SUCCEEDED)
+@each_way(SUCCEEDED)
 def test_finish_counts_beside_a_call_that_succeeded_as_written(
     case: str, mode: str, how: str, order: str
 ) -> None:
