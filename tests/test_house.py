@@ -112,6 +112,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree: several checks look at each of its 700,000 nodes."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
@@ -344,7 +349,7 @@ def driver_named_in_programs(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
         if room_of(source.name) != "programs":
             continue
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             name = (
                 getattr(node, "id", None)
                 or getattr(node, "attr", None)
@@ -360,7 +365,7 @@ def driver_named_in_programs(sources: Iterable[Source]) -> Iterator[str]:
 def twins(sources: Iterable[Source]) -> Iterator[str]:
     """Functions of one module or class that stand twice, as `f` and `af` (or `_f` and `_af`), both longer than a leaf may be."""
     for source in sources:
-        for place in ast.walk(source.tree):
+        for place in source.nodes:
             if (
                 not isinstance(place, ast.Module | ast.ClassDef)
                 or source.path.relative_to(PACKAGE).as_posix() in LEAVES
@@ -380,7 +385,7 @@ def twins(sources: Iterable[Source]) -> Iterator[str]:
 
 def context_variables(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call) and re.fullmatch(
                 r"(contextvars\.)?ContextVar(\[.*\])?",
                 ast.unparse(node.func),
@@ -390,7 +395,7 @@ def context_variables(sources: Iterable[Source]) -> Iterator[str]:
 
 def stops_everything(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if _stops_everything(node) and source.path.relative_to(PACKAGE).as_posix() not in WALLS:
                 yield f"{source.at(node.lineno)}: stops any exception, but is none of the walls ({', '.join(WALLS)})"
 
@@ -420,7 +425,7 @@ def answers_without_bounds(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
         if room_of(source.name) == "net":
             continue
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Call) or not isinstance(
                 node.func, (ast.Attribute, ast.Name)
             ):
