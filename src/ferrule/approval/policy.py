@@ -960,7 +960,7 @@ def describe_folders(grant: Grant) -> str:
             folder = condition.folder
             if folder == ".":
                 folder = "the working directory"
-            limits.append(f"{reveal(one_line(name))} in {folder}")  # a server may name it
+            limits.append(f"{one_line(reveal(name))} in {folder}")  # a server may name it
     return f"{' and '.join(limits)}, and any other arguments"
 
 

@@ -102,7 +102,7 @@ class Source(Struct):
     _texts: _Texts | None = None
 
     def __str__(self) -> str:
-        name = reveal(one_line(self.tool))
+        name = one_line(reveal(self.tool))
         if self.number == 0:
             return f"the result of `{name}` in an earlier turn"
         return f"the result of `{name}` (call {self.number})"
@@ -157,7 +157,7 @@ def tainted_arguments(
     if not found and sought.is_given_up:
         name = sought.names[0]
         found[name] = "may come from an untrusted result: there is too much text to compare"
-    named = [f"`{reveal(one_line(name))}` {where}" for name, where in found.items()]
+    named = [f"`{one_line(reveal(name))}` {where}" for name, where in found.items()]
     if len(named) > _MOST_NAMED:
         named[_MOST_NAMED:] = [f"and {len(named) - _MOST_NAMED} more do"]
     return "; ".join(named)

@@ -210,7 +210,7 @@ def _explain(question: Question) -> Text:
         "in the nested program": question.path,
         "the tool's definition": question.fingerprint,
     }
-    lines = [f"{name}: {reveal(one_line(value))}" for name, value in facts.items() if value]
+    lines = [f"{name}: {one_line(reveal(value))}" for name, value in facts.items() if value]
     return Text("\n".join(lines) or "The model gave no reason.", "dim")
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from ferrule import events
 from ferrule.cli.exit_code import ExitCode
 from ferrule.encoding.encode import json_text, jsonable
-from ferrule.encoding.safe_text import clip_lines, one_line, printable
+from ferrule.encoding.safe_text import clip_lines, one_line, printable, reveal
 from ferrule.values.content.convert import content_text
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Screen:
 def call_text(name: str, args: Mapping[str, Any]) -> str:
     """A call as Python code on one line: `add(a=1, b=2)`."""
     arguments = ", ".join(f"{key}={json_text(value)}" for key, value in args.items())
-    return one_line(f"{name}({arguments})")
+    return one_line(reveal(f"{name}({arguments})"))
 
 
 def _progress_text(event: events.CallProgress) -> str:

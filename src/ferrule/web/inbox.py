@@ -26,7 +26,7 @@ from ferrule.approval.call_view import (
     whole_number,
 )
 from ferrule.encoding.encode import digest_of
-from ferrule.encoding.safe_text import one_line
+from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.web.reading import AskedQuestion
 
 if TYPE_CHECKING:
@@ -49,18 +49,18 @@ _NAMES_OF_RULES = frozenset({"reason", "where", "when", "expires_s"})
 def brief_of(question: Question) -> str:
     """A question on one line, shortened: enough to know it again, not to decide on it."""
     if question.kind in {"clarify", "input"}:
-        return one_line(question.text, _MOST_WORDS)
+        return one_line(reveal(question.text), _MOST_WORDS)
     args: list[str] = []
     for name, value in question.call.args.items():
         text = value if isinstance(value, str) else shortened(value)
         args.append(f"{name} {text}")
-    return one_line(f"{question.call.name}: {', '.join(args)}", _MOST_WORDS)
+    return one_line(reveal(f"{question.call.name}: {', '.join(args)}"), _MOST_WORDS)
 
 
 def why_of(question: Question) -> str:
     """What the model said of its reason, on one line."""
     reason = question.call.intention or question.thought or question.note
-    return one_line(reason, _MOST_WORDS)
+    return one_line(reveal(reason), _MOST_WORDS)
 
 
 # -- lines and groups

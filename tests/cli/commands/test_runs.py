@@ -19,6 +19,7 @@ import ferrule
 from ferrule import Context, Response, Tool, ToolCall, advance
 from ferrule.approval.decisions import read_decision
 from ferrule.cli.main import main
+from ferrule.cli.screen import call_text
 from ferrule.programs.react import ReAct
 from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
@@ -480,6 +481,22 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
     waiting("r")
     for words in (("runs",), ("show", "r")):
         assert not {"\x1b", "\u202e"} & set(said(capsys, *words))
+
+
+def test_a_call_is_shown_with_what_is_invisible_wherever_it_is_read(
+    here: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal, and the question of a command without a terminal, left it out."""
+    store = SQLiteStore("ferrule.db")
+    with ferrule.context(
+        lm=ScriptedLM([{"name": "pay", "args": {"euros": 5, "to": "x\u202ey"}}]),
+    ):
+        run = agent().start(task="t", store=store, run_id="r")
+    assert 'model    pay(euros=5, to="x\\u202ey")' in said(capsys, "show", "r")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert '"to":"x\\u202ey"' in said(capsys, "approve", "r", code=2)
+    store.close()
+    assert 'pay(euros=5, to="x\\u202ey")' in call_text("pay", run.pending[0].raw)
 
 
 def test_a_question_may_wait_longer_than_there_are_years(here: Path, capsys: Any) -> None:

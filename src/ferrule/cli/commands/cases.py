@@ -92,7 +92,7 @@ def _lines(grades: Grades) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    return reveal(one_line(text))
+    return one_line(reveal(text))
 
 
 def _document(grades: Grades) -> dict[str, Any]:

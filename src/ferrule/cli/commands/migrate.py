@@ -110,7 +110,7 @@ def _places(uses: list[Use]) -> str:
 
 
 def _safe(text: str) -> str:
-    return reveal(one_line(text))
+    return one_line(reveal(text))
 
 
 def _document(checked: Checked) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def _lines(judged: JudgedCalls) -> list[str]:
 
 def _safe(text: str) -> str:
     """Text of a store for the terminal, in one line."""
-    safe = reveal(one_line(text))
+    safe = one_line(reveal(text))
     if len(safe) <= _MOST_CHARS:
         return safe
     return f"{safe[:_MOST_CHARS]}..."

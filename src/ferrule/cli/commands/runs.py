@@ -305,7 +305,7 @@ def deliver_to_call(
     with open_store(store) as opened:
         summary = _find_run(opened, run)
         opened.deliver(summary.id, key, result, by=user_name())
-    delivered = f"{_shown_id(summary.id)} {_cut(reveal(key))}: delivered."
+    delivered = f"{_shown_id(summary.id)} {_cut(key)}: delivered."
     write_text(f"{delivered} It takes effect when the run is resumed.")
     return ExitCode.DONE
 
@@ -362,7 +362,7 @@ def cancel_run(
             what = _shown_id(summary.id)
         else:
             opened.cancel_call(summary.id, call, result=result, by=user_name(), via="cli")
-            what = f"{_shown_id(summary.id)} {_cut(reveal(call))}"
+            what = f"{_shown_id(summary.id)} {_cut(call)}"
     write_text(f"{what}: cancelled")
     return ExitCode.DONE
 
@@ -607,8 +607,8 @@ def _is_confirmed(run: Summary, question: Question, decision: Decision) -> bool:
     """Show a person the call and the decision, and ask whether it is meant."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigurationError(
-            f"There is no terminal to ask at. The run {run.id!r} asks: {question.text} To decide "
-            f"on this question without being asked, add `--yes --question {question.id}`."
+            f"There is no terminal to ask at. The run {run.id!r} asks: {reveal(question.text)} To "
+            f"decide on this question without being asked, add `--yes --question {question.id}`."
         )
     say(f"{_shown_id(run.id)}  {run.program}")
     say(f"{question.id}  {_question_text(question)}")
@@ -660,9 +660,9 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
     yield f"{_shown_id(run.id)}  {run.status}  {run.program}{_note(run)}"
     yield f"  started {_time(run.created_at)}, last change {_time(run.updated_at)}"
     if run.title:
-        yield f"  title: {_cut(reveal(run.title))}"
+        yield f"  title: {_cut(run.title)}"
     if run.metadata:
-        yield f"  metadata: {_cut(reveal(json_text(run.metadata)))}"
+        yield f"  metadata: {_cut(json_text(run.metadata))}"
     if run.usage.calls:
         yield f"  {usage_text(run.usage)}"
     head = json.loads(stored.head)
@@ -684,7 +684,7 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
         yield f"  {_question_line(run, question)}"
     for decision in decisions_of(stored):
         if is_message(decision):
-            yield f"  not read yet: {_cut(reveal(decision.text))}"
+            yield f"  not read yet: {_cut(decision.text)}"
         elif is_cancellation(decision):
             yield f"  {slot_of(decision):<8} is being cancelled"
 
@@ -888,4 +888,4 @@ def _shown_id(run_id: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return one_line(text, 160)
+    return one_line(reveal(text), 160)
