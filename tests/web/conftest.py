@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def pytest_pycollect_makemodule(module_path: Any, parent: Any) -> Any:
@@ -31,13 +33,25 @@ class SkippedFile(pytest.Module):
         )
 
 
-@pytest.fixture
-def store(tmp_path: Any) -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store of every kind of run: it takes longer to make than most tests with it."""
     from page_store import fill
 
     from ferrule import SQLiteStore
 
-    made = fill(SQLiteStore(tmp_path / "runs.db", full_sync=False))
+    path = tmp_path_factory.mktemp("page") / "runs.db"
+    with SQLiteStore(path, full_sync=False) as made:
+        fill(made)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, filled_file: Path) -> Iterator[Any]:
+    from ferrule import SQLiteStore
+
+    shutil.copy(filled_file, tmp_path / "runs.db")
+    made = SQLiteStore(tmp_path / "runs.db", full_sync=False)
     yield made
     made.close()
 
