@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Decision
     from ferrule.observers import Observers
     from ferrule.runs.protocols import Persistence, Program
-    from ferrule.runs.state import Frame
+    from ferrule.runs.state import Frame, RunState
     from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.exchange import Response
 
@@ -524,12 +524,13 @@ async def _listen(frame: Frame, act: Listen) -> tuple[events.Said, ...]:
     in any program of the run, does not follow from that message.
     """
     run, journal = frame.run, frame.run.journal
-    if not _listens(frame):
-        return ()
+    has_news = _has_news(run)
+    if not (journal.unread or has_news) or not _listens(frame):
+        return ()  # as before most steps
     messages: list[Decision] = []
     if journal.unread:
         messages = _take_recorded(frame)
-    if journal.is_past and not journal.is_closed:
+    if has_news and journal.is_past and not journal.is_closed:
         if run.persistence is None:
             run.heard = run.said
         elif run.persistence.has_news:
@@ -537,6 +538,15 @@ async def _listen(frame: Frame, act: Listen) -> tuple[events.Said, ...]:
         if run.answers:
             messages += await _take_new(frame, act)
     return tuple(map(said_event, messages))
+
+
+def _has_news(run: RunState) -> bool:
+    """Whether a message may have come that no program of the run has got."""
+    if run.answers:
+        return True
+    if run.persistence is None:
+        return run.said != run.heard
+    return run.persistence.has_news
 
 
 def _place_of_messages(frame: Frame) -> Slot:
