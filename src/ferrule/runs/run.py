@@ -695,7 +695,7 @@ class Run(Displayed, RunState, Typed[S]):
         itself, with the part of the journal below its call; one that the program has no longer, or
         that an ordinary function calls, is missing.
         """
-        journal = ClosedJournal(self.journal.entries)
+        journal = ClosedJournal(self.journal.entries, keeps_requests=True)
         self._replayed_in(journal)
         recorded = {entry.slot for entry in self.journal.entries}
         requests = {slot: sent for slot, sent in journal.requests.items() if slot in recorded}

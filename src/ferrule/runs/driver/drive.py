@@ -365,7 +365,7 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
     journal = frame.run.journal
     if slot in journal.spending:
         recount(frame, slot)
-    if isinstance(journal, ClosedJournal):
+    if isinstance(journal, ClosedJournal) and journal.keeps_requests:
         journal.requests[slot] = act.lm, act.request
     entry = journal.take(slot, "model", act.request)
     frame.live = entry is None

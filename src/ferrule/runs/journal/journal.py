@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Never
 
 from ferrule.errors import ReplayMismatchError, RunError, shown
@@ -250,13 +252,11 @@ class Journal:
         """
         answers = self._indexed().answers.get(path, _NOTHING)
         with self._indexing:
-            while answers.last >= 0:
-                number, slot = answers.slots[answers.last]
-                if number < act:
-                    return None
-                entry = self.unread.get(slot)
-                if entry is not None:
-                    return entry
+            while answers.last >= 0 and answers.numbers[answers.last] >= act:
+                for slot in reversed(answers.slots[answers.numbers[answers.last]]):
+                    entry = self.unread.get(slot)
+                    if entry is not None:
+                        return entry
                 # Taken: nothing puts it back, so no later look passes it again. A replay of n
                 # steps then takes n looks, not n * n.
                 answers.last -= 1
@@ -365,11 +365,9 @@ class Journal:
 
         The second value says whether there is such an answer.
         """
-        answers = self._indexed().answers.get(path, _NOTHING).slots
         end: int | None = None
         entries: list[tuple[str, Entry]] = []
-        for position in range(bisect_left(answers, (act, "")), len(answers)):
-            number, slot = answers[position]
+        for number, slot in self._indexed().answers.get(path, _NOTHING).since(act):
             entry = self.unread.get(slot)
             if entry is not None and entry.kind in _ENDS_A_TURN:
                 end = number
@@ -388,9 +386,7 @@ class Journal:
         """The latest starts from this act on that this execution has not claimed, in order."""
         if not self._begun:
             return
-        starts = self._indexed().starts.get(path, [])
-        for position in range(bisect_left(starts, (act, "")), len(starts)):
-            number, slot = starts[position]
+        for number, slot in self._indexed().starts.get(path, _NOTHING).since(act):
             entries = self._begun.get(slot)
             if entries is not None and slot not in self._dispatched:
                 yield number, slot, entries[-1]
@@ -429,10 +425,8 @@ class Journal:
 
     def drop_from(self, path: str, act: int, *, because: str) -> None:
         """Drop what a frame recorded from this act on: it followed from a decision that is void."""
-        answers = self._indexed().answers.get(path, _NOTHING).slots
-        slots = [
-            slot for _, slot in answers[bisect_left(answers, (act, "")) :] if slot in self.unread
-        ]
+        answers = self._indexed().answers.get(path, _NOTHING)
+        slots = [slot for _, slot in answers.since(act) if slot in self.unread]
         if slots:
             self.drift[because] = (", ".join(slots), "asked again")
             self._dropped += slots
@@ -502,15 +496,9 @@ class Journal:
         """
         path, act = slot.position
         if self.ahead(path, act + 1) is not None:
-            answers = self._indexed().answers[path].slots
-            later = next(  # the next one, which tells a reader more than the last
-                (
-                    entry
-                    for number, later_slot in answers
-                    if number > act and (entry := self.unread.get(later_slot)) is not None
-                ),
-                None,
-            )
+            # The next one, which tells a reader more than the last.
+            answers = self._indexed().answers[path].since(act + 1)
+            later = next((self.unread[slot] for _, slot in answers if slot in self.unread), None)
         elif "." in slot.name:  # a call of a batch, where one act is recorded
             later = self.unread.get(Slot.of_act(path, act))
         else:
@@ -521,7 +509,7 @@ class Journal:
     def _indexed(self) -> _Index:
         with self._indexing:
             if self._index is None:
-                self._index = _Index(dict(self.unread), list(self._begun))
+                self._index = _Index(list(self.unread), list(self._begun))
             return self._index
 
     # -- as a value
@@ -546,7 +534,7 @@ class ClosedJournal(Journal):
     has not ended, that is where its recorded part ends (`end`).
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], *, keeps_requests: bool = False) -> None:
         super().__init__(entries, self._refuse)
         self.is_closed = True
         # A reader takes no new messages: most runs then have none.
@@ -560,8 +548,11 @@ class ClosedJournal(Journal):
         self.after_steps: int | None = None
         """The number of the first entry that was not taken then; None before that."""
         self._own_steps = 0
+        self.keeps_requests = keeps_requests
         self.requests: dict[str, tuple[Any, Request]] = {}
-        """By slot, the model and the request of each call that the replay has reached."""
+        """By slot, the model and the request of each call that the replay has reached.
+
+        Kept only if asked for: each holds its own view of the conversation."""
 
     def note_step(self) -> None:
         """Called when the run's own program has done one more step."""
@@ -597,21 +588,19 @@ class ClosedJournal(Journal):
         None if a call has no result, if its result is an error, or if any other fact is recorded
         there, such as a decision or a ruling.
         """
-        recorded = self._indexed().answers.get(path, _NOTHING).slots
-        first, end = (bisect_left(recorded, (number, "")) for number in (act, act + 1))
-        if end - first != len(calls):
+        recorded = self._indexed().answers.get(path, _NOTHING).slots.get(act, ())
+        if len(recorded) != len(calls):
             return None
         act_slot = Slot.of_act(path, act)
-        slots = [act_slot.item(number) for number in range(len(calls))]
         results: list[ToolResult] = []
-        for slot, call in zip(slots, calls, strict=True):
-            entry = self.unread.get(slot)
+        for number, call in enumerate(calls):
+            entry = self.unread.get(act_slot.item(number))
             if entry is None or entry.kind != "result" or entry.value.is_error:
                 return None
             if call.id is None or entry.value.call_id != call.id:
                 return None
             results.append(entry.value)
-        for slot in slots:
+        for slot in recorded:
             del self.unread[slot]
         return results
 
@@ -658,13 +647,29 @@ def _digest_of(question: str | Request) -> str:
 
 
 class _Acts:
-    """The recorded answers of one frame, in order."""
+    """What is recorded for the acts of one frame."""
 
     def __init__(self) -> None:
-        self.slots: list[tuple[int, str]] = []
-        """The number of each act, and its slot."""
+        self.slots: dict[int, list[str]] = {}
+        """By the number of an act, its slots."""
+        self.numbers: list[int] = []
+        """The numbers of these acts, in order."""
         self.last = -1
-        """The position of the last answer that may be untaken."""
+        """The position of the last number with an answer that may be untaken."""
+
+    def sort(self) -> None:
+        """Put everything in order. Called once, when all is noted."""
+        for slots in self.slots.values():
+            slots.sort()
+        self.numbers = sorted(self.slots)
+        self.last = len(self.numbers) - 1
+
+    def since(self, act: int) -> Iterator[tuple[int, str]]:
+        """The slots of this act and the later ones, in order, each with the number of its act."""
+        for position in range(bisect_left(self.numbers, act), len(self.numbers)):
+            number = self.numbers[position]
+            for slot in self.slots[number]:
+                yield number, slot
 
 
 _NOTHING = _Acts()
@@ -673,23 +678,20 @@ _NOTHING = _Acts()
 class _Index:
     """Where the answers and starts are that were left when the index was built, by frame."""
 
-    def __init__(self, unread: dict[str, Entry], begun: list[str]) -> None:
-        self.answers: dict[str, _Acts] = {}
-        self.starts: dict[str, list[tuple[int, str]]] = {}
-        self._slots = sorted({*unread, *begun})
-        for slot in unread:
-            path, act = Slot(slot).position
-            if act >= 0 and not slot.endswith("?"):  # facts about a question answer no act
-                self.answers.setdefault(path, _Acts()).slots.append((act, slot))
-        for slot in begun:
-            path, act = Slot(slot).position
-            if act >= 0:
-                self.starts.setdefault(path, []).append((act, slot))
-        for acts in self.answers.values():
-            acts.slots.sort()
-            acts.last = len(acts.slots) - 1
-        for starts in self.starts.values():
-            starts.sort()
+    def __init__(self, unread: list[str], begun: list[str]) -> None:
+        # Facts about a question answer no act.
+        self.answers = _by_frame(slot for slot in unread if not slot.endswith("?"))
+        self._unread = unread
+        self._begun = begun
+
+    @cached_property
+    def starts(self) -> dict[str, _Acts]:
+        """By the path of each frame, the calls that earlier executions began."""
+        return _by_frame(self._begun)
+
+    @cached_property
+    def _slots(self) -> list[str]:
+        return sorted({*self._unread, *self._begun})
 
     def below(self, path: str) -> Iterator[str]:
         """The slots that begin with this path, which stand together in sorted order."""
@@ -697,6 +699,18 @@ class _Index:
             if not self._slots[position].startswith(path):
                 return
             yield self._slots[position]
+
+
+def _by_frame(slots: Iterable[str]) -> dict[str, _Acts]:
+    """By the path of each frame, what is recorded for its acts."""
+    frames: defaultdict[str, _Acts] = defaultdict(_Acts)
+    for slot in slots:
+        path, act = Slot(slot).position
+        if act >= 0:
+            frames[path].slots.setdefault(act, []).append(slot)
+    for acts in frames.values():
+        acts.sort()
+    return dict(frames)
 
 
 def _by_slot(journal: Journal) -> dict[tuple[str, str], Entry]:
