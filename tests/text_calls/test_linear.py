@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from text_calls.written import ROWS, TOOLS, write
 
+from ferrule.text_calls.drafts import Effort
 from ferrule.text_calls.find import find
 from ferrule.text_calls.marks import tag_pattern
 
@@ -115,6 +116,10 @@ CALL = '<tool_call>{"name": "find_book", "arguments": {"title": "Momo"}}</tool_c
 def test_a_call_after_a_long_page_is_read(line: str) -> None:
     calls, _ = find(line * (100_000 // len(line)) + f"\nI look it up.\n\n{CALL}", TOOLS)
     assert [(call["name"], call["args"]) for call in calls] == [("find_book", {"title": "Momo"})]
+
+
+def test_what_reading_may_cost_does_not_grow_without_end() -> None:
+    assert Effort(10**9).left == Effort(500_000).left > Effort(50_000).left
 
 
 HARD = "<name>" * 100_000

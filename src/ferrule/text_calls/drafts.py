@@ -10,12 +10,13 @@ if TYPE_CHECKING:
 
 _DEEPEST = 200
 """The largest depth of arguments; deeper ones cannot be written as JSON everywhere."""
+_MOST_EFFORT = 3_000_000
+"""What is read in less than a second. A megabyte of XML, the densest of pages, uses two thirds."""
 COST_OF_SIGN = 16
-"""What looking at a sign costs. The densest programs have one in thirteen characters.
-
-With less than eight characters for each, a text of a megabyte takes more than a second.
-"""
-COST_OF_CALL = 50
+"""What looking at a sign costs. The densest programs have one in thirteen characters."""
+COST_OF_ATTEMPT = 100
+"""What it costs to try to read calls where a sign may begin them, be there any or not."""
+COST_OF_CALL = 100
 """What a call costs of the budget: an answer has tens, not ten thousands."""
 
 
@@ -66,13 +67,14 @@ class Effort:
     """A budget, in characters, for what is read more than once.
 
     It bounds the time for texts that were written to cost more than pages of HTML, JSON, logs and
-    programs do; `find` tells the model of one that used it up.
+    programs do; `find` tells the model of one that used it up. It never lasts longer than a second:
+    an answer of a megabyte has no more calls than one of 400 KB.
     """
 
     __slots__ = ("left",)
 
     def __init__(self, size: int) -> None:
-        self.left = 200_000 + 4 * size
+        self.left = min(200_000 + 10 * size, _MOST_EFFORT)
 
     def spend(self, characters: int) -> bool:
         """Spend some; returns False if nothing is left."""

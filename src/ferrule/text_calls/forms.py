@@ -12,7 +12,7 @@ from ferrule.encoding.repair import read_json
 from ferrule.encoding.written import read_with_digits
 from ferrule.text_calls.arguments import AmbiguousError, Arguments
 from ferrule.text_calls.dialects import UNMARKED
-from ferrule.text_calls.drafts import COST_OF_CALL, Draft, Group, faulty
+from ferrule.text_calls.drafts import COST_OF_ATTEMPT, COST_OF_CALL, Draft, Group, faulty
 from ferrule.text_calls.json_form import (
     BrokenCalls,
     Values,
@@ -189,6 +189,7 @@ class Forms:
         if self._depth >= _DEEPEST:
             return Group(drafts, end)
         self._depth += 1
+        self._effort.spend(COST_OF_ATTEMPT)
         kind = ""
         between = "join" if is_marked or faults else "between"
         while self._effort.left > 0:
@@ -361,6 +362,8 @@ class Forms:
         value = self.value(offset)
         if value is None:
             return self._broken(offset) if is_marked else None
+        if value.repairs:
+            self._effort.spend(value.end - offset)  # our own parser is slower than JSON's
         drafts = drafts_of(value.content, self._offers, marked=is_marked)
         if not drafts:
             return None
@@ -559,6 +562,7 @@ class Forms:
         drafts: list[Draft] = []
         last = self._end_of_code(offset, closing)
         while offset < last and self._effort.left > 0:
+            self._effort.spend(COST_OF_ATTEMPT)
             start = self._skip("statement", offset)
             group = self._one(start, is_marked=True, closings=()) or self._unreadable(start)
             if group is not None and (

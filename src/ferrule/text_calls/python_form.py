@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.loose import LooseReader
-from ferrule.text_calls.drafts import Draft, Effort, Group, faulty
+from ferrule.text_calls.drafts import COST_OF_ATTEMPT, Draft, Effort, Group, faulty
 from ferrule.text_calls.expressions import NoCallError, UnreadableError, read_expression
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class PythonForm:
             return None
         if not isinstance(inside, str):
             return None
-        self._effort.spend(end - offset)  # it is read once more
+        self._effort.spend(COST_OF_ATTEMPT + end - offset)  # it is read once more
         form = PythonForm(inside, self._offers, self._effort)
         drafts: list[Draft] = []
         last = 0

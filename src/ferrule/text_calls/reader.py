@@ -207,13 +207,12 @@ class Reading:
     def _tag(self, mark: Tag, start: int, end: int) -> int:
         if mark.word in ("start", "channel") and mark.text.startswith("<|"):
             return self._header(start) or end
-        is_aside = mark.role in ("thought", "result", "shown") and mark.text != "<think>"
-        is_own = is_aside and self._offers.get(mark.text.strip("<>")) is not None
+        is_own = self._offers.get(mark.text.strip("<>")) is not None and mark.text != "<think>"
         if mark.role == "thought" and not is_own:
             return self._thought(mark, start, end)
         if mark.role in ("result", "shown") and not is_own:
             return self._aside(mark, end)
-        if mark.closes or not (mark.role in ("announces", "names", "") or is_own):
+        if mark.closes or not (mark.role in ("announces", "names") or is_own):
             return end
         calls = self.forms.calls(start, is_marked=True)
         return self._unit(calls, start, is_marked=mark.role != "") or end
