@@ -21,6 +21,7 @@ from ferrule.values.calls.call import (
     ToolCall,
     ToolResult,
     ToolSpec,
+    check_last,
     failure,
     to_result,
 )
@@ -423,6 +424,21 @@ def test_openais_shape_reads_back(call):
     """The round trip over OpenAI's wire."""
     again = ToolCall.read(json.loads(json.dumps(call.format())))
     assert (again.name, again.args, again.id, again.fault) == (call.name, call.args, call.id, None)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_the_last_call_of_an_answer_that_was_cut_off_has_a_fault_unless_it_is_whole(reason):
+    """`pay()` ran with its defaults, because the answer ended before the arguments came."""
+    pay, none = ToolCall(name="pay", args={"euros": 5}), ToolCall(name="pay", args={}, id="b")
+    first, cut = check_last((none, none), reason)
+    assert (first, cut.name, cut.id, cut.args) == (none, "pay", "b", {})
+    assert (cut.fault.code, cut.fault.index) == ("invalid_tool_call_arguments", 1)
+    assert check_last((none, pay), reason) == (none, pay)  # a text of arguments that ends
+    [cut] = check_last((pay,), reason, is_object=True)
+    assert (cut.args, cut.fault.raw) == ({}, '{"euros":5}')
+    assert check_last((), reason) == ()
+    for whole in ("tool_calls", "stop", None):
+        assert check_last((none,), whole, is_object=True) == (none,)
 
 
 # -- results ------------------------------------------------------------------------------------------------------

@@ -239,6 +239,28 @@ def call_at(entry: Any, index: int) -> ToolCall:
     return ToolCall.unchecked(**fields_at(entry, index))
 
 
+_CUT_SHORT = frozenset({"length", "content_filter"})
+
+
+def check_last(
+    calls: tuple[ToolCall, ...], finish_reason: str | None, *, is_object: bool = False
+) -> tuple[ToolCall, ...]:
+    """The calls that end an answer. The last one has a fault if its arguments may be cut off.
+
+    An answer that reached its maximum length, or that a filter stopped, ends anywhere. Arguments
+    that came as a text show where they end, unless none had come yet. An object (`is_object`) holds
+    those that had come. Without the others, another call than the model meant would run.
+    """
+    if finish_reason not in _CUT_SHORT or not calls:
+        return calls
+    *others, last = calls
+    if last.fault is not None or (last.args and not is_object):
+        return calls
+    reason = "the answer ended before all of its arguments had come"
+    fault = CallFault("invalid_tool_call_arguments", reason, json_text(last.args), len(others))
+    return (*others, last.changed(args={}, fault=fault))
+
+
 class ToolResult(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """The result of one call.
 

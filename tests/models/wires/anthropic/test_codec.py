@@ -542,6 +542,20 @@ def test_a_conversation_may_go_on_at_another_provider():
     ]
 
 
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+def test_the_last_call_of_an_answer_that_was_cut_off_does_not_run(reason: str):
+    """Its `input` is an object of the arguments so far: a payment of 500 was one of the default."""
+    first = {"type": "tool_use", "id": "a", "name": "pay", "input": {"to": "Bob", "euros": 1}}
+    last = {"type": "tool_use", "id": "b", "name": "pay", "input": {"to": "Eve"}}
+    kept, cut = read({"content": [first, last], "stop_reason": reason}).tool_calls
+    assert (kept.args, kept.fault) == ({"to": "Bob", "euros": 1}, None)
+    assert (cut.args, cut.fault.raw) == ({}, '{"to":"Eve"}')
+    # What comes after a call shows that it is whole.
+    text = {"type": "text", "text": "and"}
+    [whole] = read({"content": [last, text], "stop_reason": reason}).tool_calls
+    assert whole.fault is None
+
+
 def test_arguments_that_are_no_object_are_a_fault_of_the_call():
     """The good call beside them is kept."""
     blocks = [

@@ -297,7 +297,9 @@ def responses(draw) -> Response:
             ],
         ).tool_calls,
     )
-    refusal = draw(st.none() | st.just("I won't."))
+    refusal = None
+    if not calls:  # a refusal may stop in the middle of a call: `check_last`
+        refusal = draw(st.none() | st.just("I won't."))
     reason = "content_filter" if refusal else "tool_calls" if calls else draw(REASONS)
     cached = draw(st.integers(0, 9))
     usage = Usage(cached + draw(st.integers(0, 9)), draw(st.integers(0, 9)), cached, 1)

@@ -19,7 +19,7 @@ from ferrule.models.wires.payload import (
     text_of,
 )
 from ferrule.net.errors import is_error, payload_error
-from ferrule.values.calls.call import call_at
+from ferrule.values.calls.call import call_at, check_last
 from ferrule.values.conversation.exchange import Response, Usage
 from ferrule.values.provider_tools import count_calls
 
@@ -56,8 +56,8 @@ class Blocks(NamedTuple):
     citations: tuple[Citation, ...] = ()
 
 
-def read(payload: Json | bytes) -> Response:
-    """The answer in a body.
+def read(payload: Json | bytes, *, is_streamed: bool = False) -> Response:
+    """The answer in a body, or in one that was put together from a stream.
 
     Raises `BadRequestError` if there is none, `MissingContentError` if it has no content,
     `RefusalError` if it was withheld.
@@ -74,16 +74,20 @@ def read(payload: Json | bytes) -> Response:
         raise MissingContentError(no_answer("no content", body), request_id=request_id, raw=body)
 
     blocks = read_blocks([mapping(block) for block in list_of(content)])
+    calls = blocks.calls
+    if content and kind(mapping(content[-1])) == "tool_use":
+        # Page "Handling stop reasons". In a stream, arguments are a text.
+        calls = check_last(calls, _REASONS.get(reason or ""), is_object=not is_streamed)
     refusal = None
     if reason == "refusal":
         refusal = text_of(mapping(body.get("stop_details")).get("explanation"))
-        if not blocks.text and not blocks.calls and not refusal:
+        if not blocks.text and not calls and not refusal:
             raise RefusalError("the provider withheld the answer", request_id=request_id)
     if reason is not None:
         reason = _REASONS.get(reason, reason)
     return Response(
         text=blocks.text,
-        tool_calls=blocks.calls,
+        tool_calls=calls,
         reasoning=blocks.thoughts,
         finish_reason=reason,
         refusal=refusal,

@@ -51,7 +51,7 @@ class Assembly(EventAssembly):
         """The whole answer; raises `UnavailableError` if the stream broke off."""
         self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
         content = [block.whole() for block in sorted(self._blocks, key=attrgetter("index"))]
-        return read({**self._body, "content": content, "usage": self._usage})
+        return read({**self._body, "content": content, "usage": self._usage}, is_streamed=True)
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         event = decode_event(data)

@@ -30,7 +30,7 @@ from ferrule.models.wires.payload import (
     tokens_of,
 )
 from ferrule.net.errors import is_error, payload_error
-from ferrule.values.calls.call import CallFault, ToolCall, call_at
+from ferrule.values.calls.call import CallFault, ToolCall, call_at, check_last
 from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Response, Usage
 from ferrule.values.provider_tools import count_calls
@@ -96,7 +96,7 @@ def read(payload: Json | bytes) -> Response:
         raise _error_without_answer(body, candidate, word)
     return Response(
         text=turn.text,
-        tool_calls=calls,
+        tool_calls=check_last(calls, reason),
         reasoning=turn.reasoning,
         finish_reason=reason,
         usage=replace(

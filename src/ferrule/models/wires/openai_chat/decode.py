@@ -18,7 +18,7 @@ from ferrule.models.wires.payload import (
     tokens_of,
 )
 from ferrule.net.errors import is_error, payload_error
-from ferrule.values.calls.call import CallFault, ToolCall, call_at
+from ferrule.values.calls.call import CallFault, ToolCall, call_at, check_last
 from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Response, Usage
 
@@ -75,7 +75,7 @@ def read(payload: Json | bytes) -> Response:
         reason = _REASONS.get(reason, reason)
     return Response(
         text=text,
-        tool_calls=calls,
+        tool_calls=check_last(calls, reason),
         reasoning=reasoning or thoughts,
         finish_reason=reason,
         refusal=refusal,

@@ -27,7 +27,7 @@ from ferrule.models.wires.payload import (
     tokens_of,
 )
 from ferrule.net.errors import is_error, payload_error
-from ferrule.values.calls.call import call_at
+from ferrule.values.calls.call import call_at, check_last
 from ferrule.values.conversation.exchange import Response, Usage
 from ferrule.values.provider_tools import count_calls
 
@@ -69,6 +69,8 @@ def read(payload: Json | bytes) -> Response:
     calls = calls_in(items)
     provider_calls = provider_calls_in(items)
     reason = _reason(status, body, has_calls=bool(calls))
+    if items and items[-1].get("type") == "function_call":
+        calls = check_last(calls, reason)
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError(
             "the provider's content filter withheld the answer", request_id=request_id
