@@ -62,6 +62,8 @@ class Conditions(Struct, frozen=True):
     """
     is_resumed: bool = False
     """Whether the journal holds answers that this execution has not asked for yet."""
+    is_only_read: bool = False
+    """Whether the run is only read: what its journal does not hold is not done."""
     place: Hashable = None
     """Identifies the program inside its run, across executions in this process.
 

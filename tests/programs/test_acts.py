@@ -9,7 +9,7 @@ import pytest
 from agent_script import native_step
 from mcp.server.mcpserver import MCPServer as Remote
 
-from ferrule import MCPServer, Policy, ReAct, Response, ToolCall, deny
+from ferrule import MCPServer, Policy, ReAct, Response, ToolCall, ToolResult, deny
 from ferrule.acts import CallModel, CallTools, Conditions, Once, RuleCalls, Tell, Within
 from ferrule.testing import ScriptedLM
 from ferrule.tools.execution.run import run_call
@@ -86,13 +86,23 @@ def test_a_resumed_run_asks_for_the_rulings_that_it_may_have_recorded() -> None:
     assert names(acts) == [
         "Within",
         "CallModel",
-        "RecallResults",
         "RecallCalls",
         "RuleCalls",
         "CallTools",
         "CallModel",
     ]
     assert prediction.trajectory["observation_0"] == "paid 1"
+
+
+def test_only_where_a_run_is_only_read_the_results_of_a_turn_are_asked_for_at_once() -> None:
+    flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([pays(1), DONE]))
+    prediction, acts = drive_by_hand(
+        flow,
+        Within=Conditions(is_resumed=True, is_only_read=True),
+        RecallResults=lambda act: [ToolResult("pay", "paid before", act.calls[0].id)],
+    )
+    assert names(acts) == ["Within", "CallModel", "RecallResults", "CallModel"]
+    assert prediction.trajectory["observation_0"] == "paid before"
 
 
 @pytest.mark.parametrize("is_resumed", [True, False])

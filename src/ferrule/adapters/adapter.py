@@ -351,8 +351,9 @@ class Adapter:
                 "(`tools=`), or as inputs of type `Tool`."
             )
             raise ToolCallError("invalid_request", msg, raw=settings)
-        form = _AnswerForm(self, signature, native=len(tools) > 0)
-        if not len(tools):
+        has_tools = len(tools) > 0
+        form = _AnswerForm(self, signature, native=has_tools)
+        if not has_tools:
             shape = self.shape(signature, capabilities)
             return Request(messages, shape=shape, settings=settings, form=form)
         if capabilities is not None and not capabilities.parallel_tools:

@@ -32,6 +32,7 @@ from ferrule.encoding.stored import parse_object
 from ferrule.errors import ReplayMismatchError, StoreError, ToolArgumentsError, UnknownOutcomeError
 from ferrule.runs.decisions import register
 from ferrule.runs.journal.entry import Entry, secrets_of
+from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.matching import equal_arguments, names_call
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, StandIn, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
@@ -289,9 +290,12 @@ def recall_results(frame: Frame, act: RecallResults) -> list[ToolResult] | None:
 
     See `RecallResults`.
     """
-    if frame.budget is not None:  # each call is counted, and its result may say how many are left
+    journal = frame.run.journal
+    # With a budget, each call is counted, and its result may say how many are left. An execution
+    # that goes on takes one answer by one, and notes what differs.
+    if frame.budget is not None or not isinstance(journal, ClosedJournal):
         return None
-    results = frame.run.journal.take_results(frame.path, frame.acts, act.calls)
+    results = journal.take_results(frame.path, frame.acts, act.calls)
     if results is not None:
         frame.slot()  # the act that ran the calls
     return results

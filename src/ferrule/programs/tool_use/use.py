@@ -175,7 +175,7 @@ class _Turn:
 
     def flow(self) -> UsingTools:
         recorded: list[ToolResult] | None = None
-        if self.conditions.is_resumed and not self.records_refusals:
+        if self.conditions.is_only_read and not self.records_refusals:
             recorded = yield RecallResults(tuple(self.calls))
         if recorded is None:
             yield from self._handle()

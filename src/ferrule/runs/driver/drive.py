@@ -487,6 +487,7 @@ def _conditions(frame: Frame) -> Conditions:
         policy=overrides["policy"],
         is_observed=run.tell is not None and run.tell.has_details,
         is_resumed=is_resumed,
+        is_only_read=run.journal.is_closed,
         # With the run's key, because runs in two stores may have the same id.
         place=(run.key, frame.path),
         extra_tools=run.extra_tools,

@@ -228,16 +228,6 @@ class Journal:
             return None
         return self.take(slot, kind, question)
 
-    def take_results(
-        self, path: str, act: int, calls: Sequence[ToolCall]
-    ) -> list[ToolResult] | None:
-        """The results of a turn of calls, or None: see `ClosedJournal`.
-
-        None here, because an execution takes one answer by one, and notes what differs.
-        """
-        del path, act, calls
-        return None
-
     def take_decision(self, slot: str) -> Entry | None:
         """Take the decision recorded at a slot, even if its question has changed, or None."""
         entry = self.unread.get(slot)
