@@ -204,6 +204,18 @@ def test_who_decided_is_no_part_of_what_was_decided() -> None:
     assert (signed.by, signed.via) == ("ada", "web")
 
 
+def test_a_grant_names_arguments_of_the_tool() -> None:
+    """One with a misspelled name was taken, and each call was asked about again."""
+    schema = {"type": "object", "properties": {"to": {}, "note": {}}}
+    asked = replace(ASKED, schema=schema)
+    with pytest.raises(DecisionError, match="has no argument `too`"):
+        asked.approve(always=Grant(args={"too": "Ada"}))
+    for args in ({"note": "*"}, dict.fromkeys(ASKED.call.args, "*"), {}):
+        assert asked.approve(always=Grant(args=args)).grant is not None
+    taking_any = replace(ASKED, schema={**schema, "additionalProperties": True})
+    assert taking_any.approve(always=Grant(args={"too": "Ada"})).grant is not None
+
+
 def test_always_is_for_an_approval_as_it_is() -> None:
     grant = ASKED.approve(always=Grant()).grant
     assert grant is not None

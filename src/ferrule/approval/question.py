@@ -266,6 +266,8 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
                 "A grant is for calls that ask before they run; "
                 "this question is about one call alone."
             )
+        if not isinstance(grant.args, str):
+            self._check_names(grant.args)
         return replace(
             grant,
             tool=self.call.name,
@@ -273,6 +275,18 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
             inside=self.inside,
             same=arguments_digest(self.call.args),
         )
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        """Raise `DecisionError` for an argument that the tool does not have: no call would fit."""
+        if not self.schema or self.schema.get("additionalProperties"):
+            return
+        known = {**self.schema.get("properties", {}), **self.call.args}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise DecisionError(
+                f"`{self.call.name}` has no argument `{unknown[0]}`, so the grant would be for no "
+                f"call. It has: {', '.join(f'`{name}`' for name in known) or 'none'}."
+            )
 
     def grant_for_folder(self) -> Grant | None:
         """A grant for further calls whose paths lie in the same folders; None if there is none.

@@ -33,6 +33,7 @@ from ferrule import (
     Response,
     Run,
     Signature,
+    Skills,
     Text,
     Tool,
     Toolbox,
@@ -707,10 +708,13 @@ def test_a_setting_that_is_no_data_is_refused(settings: Any) -> None:
         lambda value: Tool(add, concurrent=value),
         lambda value: Tool(add, untrusted=value),
         lambda value: Toolbox([], concurrent=value),
+        lambda value: Skills("skills", scripts=value),
+        lambda value: Predict("q -> a").batch([], retry_failed=value),
+        lambda value: Predict("q -> a").batch([], return_exceptions=value),
         lambda value: LM("openai/x", strict_tools=value),
         lambda value: LM("openai/x", send_reasoning=value),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 @pytest.mark.parametrize("value", ["false", 0, []], ids=repr)
 def test_a_flag_is_true_or_false(make: Any, value: Any) -> None:

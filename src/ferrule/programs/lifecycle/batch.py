@@ -15,7 +15,13 @@ from uuid import uuid4
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of
-from ferrule.errors import ConfigurationError, InputError, LimitReachedError, shown
+from ferrule.errors import (
+    ConfigurationError,
+    InputError,
+    LimitReachedError,
+    check_flag,
+    shown,
+)
 from ferrule.programs.asking.asker import check_positive
 from ferrule.programs.calling import Bound, new_run, take_about
 from ferrule.runs.about import NOTHING, About, about
@@ -273,6 +279,9 @@ class _Batch:
         metadata: Mapping[str, Any] | None,
     ) -> None:
         check_limits(limits)
+        check_flag("return_exceptions", return_exceptions)
+        check_flag("return_failed_examples", return_failed_examples)
+        check_flag("retry_failed", retry_failed)
         if batch_id is not None and store is None:
             raise ConfigurationError("`batch_id` names a batch in a store: pass `store=` too.")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):

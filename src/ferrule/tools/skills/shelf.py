@@ -29,7 +29,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.encoding.encode import digest_of
 from ferrule.encoding.stored import parse_object
-from ferrule.errors import StoreError, ToolDefinitionError, ToolError, checks_keywords, shown
+from ferrule.errors import (
+    StoreError,
+    ToolDefinitionError,
+    ToolError,
+    check_flag,
+    checks_keywords,
+    shown,
+)
 from ferrule.tools.skills.skill import Skill, digest_of_file, find_skills, split_text
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context  # noqa: TC001  read as an annotation of a tool
@@ -82,6 +89,8 @@ class Skills:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> None:
+        check_flag("skip_invalid", skip_invalid)
+        check_flag("scripts", scripts)
         if not places:
             raise ToolDefinitionError("`Skills` takes the folders of skills: Skills('skills').")
         self.by_name: dict[str, Skill] = {}
