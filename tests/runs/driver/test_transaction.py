@@ -100,6 +100,27 @@ def test_a_tool_cannot_end_the_transaction_itself(db: sqlite3.Connection, sql: s
     assert db.in_transaction
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM ferrule_entries",
+        'UPDATE "FERRULE_decisions" SET answer = 1',
+        "SELECT * FROM main.[ferrule_runs]",
+        "CREATE TRIGGER t AFTER INSERT ON orders BEGIN DELETE FROM ferrule_runs; END",
+    ],
+)
+def test_a_tool_does_not_reach_the_journals_and_the_decisions(
+    db: sqlite3.Connection, sql: str
+) -> None:
+    """A tool that passes on what a model wrote could have approved a call, or dropped all runs."""
+    database = Database(db)
+    for execute in (database.execute, lambda sql: database.executemany(sql, [])):
+        with pytest.raises(ToolError, match="are ferrule's"):
+            execute(sql)
+    assert database.execute("SELECT ?", ("ferrule_runs",)).fetchone() == ("ferrule_runs",)
+    assert database.execute("SELECT 1 AS my_ferrule_note").fetchone() == (1,)
+
+
 def test_rows_are_no_way_to_the_connection(db: sqlite3.Connection) -> None:
     """A cursor would be."""
     rows: Any = Database(db).execute("SELECT 1")

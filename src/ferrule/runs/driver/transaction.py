@@ -206,9 +206,16 @@ def _allowed(sql: str) -> str:
             "`ctx.db` is in a transaction that the run commits or rolls back: a tool must not "
             f"execute {shown(sql)}."
         )
+    if _OURS.search(sql):
+        raise ToolError(
+            "In the run's database, names that begin with `ferrule_` are ferrule's: a tool must "
+            f"not execute {shown(sql)}. Pass values as parameters."
+        )
     return sql
 
 
+# They hold the journals and the decisions of all runs. A tool may pass on what a model wrote.
+_OURS = re.compile(r"(?i)\bferrule_")
 # SQLite skips a byte order mark, too.
 _ENDS = re.compile(
     r"(?is)(?:\s|\ufeff|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*"
