@@ -48,7 +48,7 @@ FUZZED := tests/text_calls/test_nothing_lost.py tests/tools/arguments/test_like_
           tests/tools/test_mcp_definition.py tests/tools/mcp/test_names.py tests/tools/mcp/test_result.py \
           tests/adapters/test_round_trips.py tests/schema/test_validator.py tests/schema/lowering/test_lower.py \
           tests/front_ends/test_junk.py tests/approval/test_paths.py tests/runs/test_state_machine.py \
-          tests/runs/test_resume_migration.py
+          tests/runs/test_resume_migration.py tests/integration/test_mcp_round_trip.py
 
 fuzz: .venv/.dev ## random inputs to everything that parses foreign text, its time as inputs grow (SPAN=600: ten minutes each), then long property tests
 	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
-from ferrule import ReAct, Skills, Toolbox
+from ferrule import ReAct, Skills, Toolbox, configure, settings
 from ferrule.cli.commands.skill import SKILL
 from ferrule.testing import ScriptedLM
 
@@ -70,17 +71,16 @@ def test_an_agent_of_ferrule_reads_the_skill_and_its_pages() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_a_program_that_was_written_from_the_skill_alone_runs(
-    program: Path, tmp_path: Path
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The five programs of docs/coming-from and the support desk; each asserts what the original does."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    before = settings.current()
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    finally:
+        configure(**asdict(before))
 
 
 def test_there_is_a_program_for_each_library_and_the_desk() -> None:
