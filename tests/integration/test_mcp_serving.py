@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -276,6 +277,7 @@ def test_ctrl_c_in_a_call_over_http_ends_the_server_without_a_traceback(
                 with suppress(OSError):
                     (await asyncio.open_connection("127.0.0.1", port))[1].close()
                     break
+                await asyncio.sleep(0.01)
             client = await stack.enter_async_context(
                 Client(f"http://127.0.0.1:{port}/mcp", mode="legacy" if era == ERAS[0] else "auto"),
             )
@@ -308,5 +310,6 @@ def test_ctrl_c_in_a_call_over_stdio_ends_the_server_without_a_word(
         process.stdin.flush()
         while not mark.exists():
             assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         assert (process.wait(), process.stderr.read()) == (0, "")
