@@ -202,6 +202,102 @@ def test_a_run_resumed_with_a_larger_bound_calls_again(any_store: Any) -> None:
     assert RAN == ["a", "c"]
 
 
+# -- calls over a limit that need a person
+
+
+def answer_or_finish(request: Any) -> Any:
+    """The end of a run: at a limit of all calls, the outputs are extracted."""
+    return FINISH if request.tools else {"outputs": {"answer": "done", "reasoning": ""}}
+
+
+def paying(*euros: int) -> list[dict[str, Any]]:
+    return [{"name": "pay", "args": {"euros": each}} for each in euros]
+
+
+def payer(limits: Limits) -> ReAct[Any]:
+    RAN.clear()
+
+    @tool(require_confirmation=lambda args: args["euros"] > 1)
+    def pay(euros: int) -> str:
+        """Pay."""
+        RAN.append(f"paid {euros}")
+        return "paid"
+
+    return ReAct("question -> answer", [pay], native=True, limits=limits, on_limit="extract")
+
+
+def refusals(run: Any) -> list[str]:
+    results = [result for step in run.trajectory.steps for result in step.results]
+    return [result.text for result in results if "was not run" in result.text]
+
+
+@pytest.mark.parametrize("limits", [Limits(per_tool={"pay": 1}), Limits(tool_calls=1)])
+@pytest.mark.parametrize("euros", [[1, 5], [5, 1]])
+def test_no_person_is_asked_about_a_call_that_a_limit_refuses(
+    limits: Limits, euros: list[int], any_store: Any
+) -> None:
+    program = payer(limits)
+    with ferrule.context(lm=ScriptedLM([paying(*euros), answer_or_finish])):
+        made = program.start(question="?", store=any_store)
+    assert made.pending == ()
+    assert RAN == ["paid 1"]
+    assert len(refusals(made)) == 1
+    with ferrule.context(lm=ScriptedLM([])):
+        again = Run.load(any_store, made.id, program)
+        assert refusals(again) == refusals(made)
+        assert again.status == "done"
+
+
+def test_no_person_is_asked_about_a_later_call_over_the_limit(any_store: Any) -> None:
+    program = payer(Limits(per_tool={"pay": 1}))
+    with ferrule.context(lm=ScriptedLM([*paying(1, 5), FINISH])):
+        made = program.start(question="?", store=any_store)
+    assert made.status == "done", made.error
+    assert len(refusals(made)) == 1
+
+
+@pytest.mark.parametrize("is_approved", [True, False])
+def test_calls_that_wait_take_no_place_in_a_limit(*, is_approved: bool, any_store: Any) -> None:
+    """Both are asked about, as the first may be denied; once it has run, the other is refused."""
+    program = payer(Limits(per_tool={"pay": 1}))
+    with ferrule.context(lm=ScriptedLM([paying(5, 6)])):
+        waiting = program.start(question="?", store=any_store)
+    first, second = waiting.pending
+    waiting = Run.load(any_store, waiting.id, program)
+    waiting.answer(first.approve() if is_approved else first.deny())
+    with ferrule.context(lm=ScriptedLM([FINISH])):
+        waiting.resume()
+    if not is_approved:
+        assert [question.id for question in waiting.pending] == [second.id]
+        waiting = Run.load(any_store, waiting.id, program)
+        waiting.answer(second.approve())
+        with ferrule.context(lm=ScriptedLM([FINISH])):
+            waiting.resume()
+    assert waiting.status == "done", waiting.error
+    if is_approved:
+        assert RAN == ["paid 5"]
+    else:
+        assert RAN == ["paid 6"]
+    with ferrule.context(lm=ScriptedLM([])):
+        again = Run.load(any_store, waiting.id, program)
+        assert refusals(again) == refusals(waiting)
+
+
+def test_a_question_of_the_model_is_asked_at_any_limit() -> None:
+    """The answer of the person is the result of the call, which runs nothing."""
+    asking = {"name": "user_clarification", "args": {"question": "Which one?"}}
+    program = ReAct(
+        "question -> answer",
+        [search],
+        native=True,
+        limits=Limits(tool_calls=1),
+        enable_user_clarification=True,
+    )
+    with ferrule.context(lm=ScriptedLM([[*searching("a"), asking]])):
+        waiting = program.start(question="?")
+    assert [question.kind for question in waiting.pending] == ["clarify"]
+
+
 def test_a_name_that_no_tool_has_is_an_error_at_definition() -> None:
     with pytest.raises(ConfigurationError, match=r"'serach_the_web'.*search"):
         ReAct("question -> answer", [search], limits=Limits(per_tool={"serach_the_web": 1}))

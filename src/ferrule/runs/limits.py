@@ -287,6 +287,20 @@ class Budget:
                 bounds.append((most - budget.tools.get(name, 0), most))
         return min(bounds, default=None)
 
+    def has_place(self) -> bool:
+        """Whether the limits of tool calls allow another one now."""
+        with _counting.lock:
+            return all(
+                budget.limits.tool_calls is None or budget.tool_calls < budget.limits.tool_calls
+                for budget in self._chain()
+            )
+
+    def has_place_of(self, name: str) -> bool:
+        """Whether the limits of a single tool allow another call of it now."""
+        with _counting.lock:
+            left = self._left_of(name)
+            return left is None or left[0] > 0
+
     def reached(self) -> LimitReachedError | None:
         """The innermost limit that is reached, or None.
 

@@ -261,7 +261,10 @@ async def _find_decision(
         question = _asked(run, slot, subject)
     digest = f"{subject.kind} {subject.call.name} {json_text(subject.call.args)}"
     asked_at = run.journal.take_optional(slot.asked_at, "once", digest)
-    entry = run.journal.take(slot, "decision", digest)
+    entry: Entry | None = None
+    was_refused = _was_refused(run, slot)
+    if not was_refused:
+        entry = run.journal.take(slot, "decision", digest)
     if entry is not None:
         if not _is_void(frame, slot, entry, subject):
             run.tally.note(run.decisions, entry.value)
@@ -272,6 +275,8 @@ async def _find_decision(
     if asked_at is not None:
         with reading(f"The time at {slot} of the journal"):
             question = check_fields(replace(question, expires_at=asked_at.value))
+    if was_refused:
+        return OpenQuestion(slot, digest, question)
     decision = await decision_in_time(frame, question, "No one decided in time.")
     if decision is not None and decision.shown not in {"", subject.digest}:
         run.answers.pop(question.id, None)  # made on another question
@@ -289,6 +294,15 @@ async def _find_decision(
     if tell is not None:
         tell(events.Decided(question, decision.masked(question.secrets)))
     return shown.with_args(_with_grant(run, decision))
+
+
+def _was_refused(run: RunState, slot: Slot) -> bool:
+    """Whether an earlier execution refused a call over a limit in place of asking about it."""
+    unread = run.journal.unread
+    if not slot.is_of_consent or slot in unread:
+        return False
+    entry = unread.get(slot.rpartition("?a")[0])
+    return entry is not None and entry.kind == "result"
 
 
 async def _shown_before(

@@ -5,6 +5,9 @@ Each call of the batch is in one of five states: it waits for a person's consent
 (`runs/resume.py`); it is refused, by a limit or by its tool's provider; or it is live, and runs
 (`tool_call.py`).
 
+No person is asked about a call that a limit refuses whatever they answer. Calls that wait for a
+decision take no place in a limit, because they may be denied: several may wait for the last one.
+
 A call that a person allowed runs with those that need no consent, also if others wait. Its place is
 its number in the batch, so the order in which people decide does not matter.
 
@@ -90,6 +93,8 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     batch = _Batch([None] * len(act.calls))
     allowed = await _find_allowed(frame, act_slot, act, batch)
     _sort(frame, act_slot, act, allowed, batch)
+    if batch.open:
+        _refuse_open(frame, act_slot, act, batch)
     for refusal in batch.refusals:
         await frame.write(refusal)
     await _end_cancelled(frame, batch)
@@ -171,6 +176,37 @@ def _sort(
     frame.live = bool(batch.live or batch.interrupted)
     if len(calls) < len(batch.results) and not journal.unread:
         frame.live = True  # a decision may be new
+
+
+def _refuse_open(frame: Frame, act_slot: Slot, act: CallTools, batch: _Batch) -> None:
+    """Refuse the calls without a decision for which the limits have no place left.
+
+    A question of the model itself (`clarify`) is asked at any limit: its answer is its result.
+    """
+    journal = frame.run.journal
+    for number, to_ask in list(batch.open.items()):
+        slot, checked = act_slot.item(number), act.calls[number]
+        call = PlacedCall(slot, checked.digest, checked, 0)
+        refusal: Entry | None = None
+        if slot in journal.unread:
+            refusal = journal.take(slot, "result", call.digest, checked.call.id)
+        elif to_ask.question.kind == "confirm" and frame.budget is not None:
+            refusal = _refusal_before_asking(frame.budget, call)
+            if refusal is not None:
+                batch.refusals.append(refusal)
+        if refusal is not None:
+            batch.results[number] = refusal.value
+            del batch.open[number]
+
+
+def _refusal_before_asking(budget: Budget, call: PlacedCall) -> Entry | None:
+    """The result of a call that could not run now if it were approved, or None."""
+    name = call.checked.call.name
+    if not budget.has_place():
+        return _refusal(call, _OVER_LIMIT.format(name=name))
+    if not budget.has_place_of(call.checked.tool.name):
+        return _refusal(call, _OVER_LIMIT_OF_TOOL.format(name=name))
+    return None
 
 
 def _sort_unfinished(
