@@ -86,9 +86,12 @@ def problem_of_draft(node: Schema, draft: str) -> str:
 
 def schema_nodes(schema: Any) -> Iterator[Schema]:
     """All objects among a schema and the schemas inside it."""
-    for _, node in _places(schema, ""):
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
         if is_object(node):
             yield node
+            waiting += [part for _, _, part in parts(node)]
 
 
 def as_part(schema: Schema, pointer: str) -> Schema:

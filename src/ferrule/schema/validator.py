@@ -244,10 +244,11 @@ def schema_problem(schema: Any) -> str:
     """
     import jsonschema_rs
 
-    problem = work_problem(schema)
-    if problem:
-        return problem
-    checkable = _own(schema)  # without unknown metaschemas, which the check would fetch
+    try:
+        checkable = _own(schema)  # without unknown metaschemas, which the check would fetch
+        _check_work(checkable)
+    except ValueError as error:
+        return str(error)
     try:
         jsonschema_rs.meta.validate(checkable)
     except jsonschema_rs.ValidationError as error:
@@ -258,12 +259,16 @@ def schema_problem(schema: Any) -> str:
 def work_problem(schema: Any) -> str:
     """Why checking against this schema would take too long; empty if it would not."""
     try:
-        checkable = _own(schema)
-        count_work(SchemaReferences(checkable), is_backtracking)
-        _unfolded(checkable)
+        _check_work(_own(schema))
     except ValueError as error:
         return str(error)
     return ""
+
+
+def _check_work(checkable: Any) -> None:
+    """Raise `TooMuchWorkError` if checks against a schema take too long."""
+    count_work(SchemaReferences(checkable), is_backtracking)
+    _unfolded(checkable)
 
 
 def _unfolded(schema: Any) -> int:

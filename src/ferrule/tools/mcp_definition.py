@@ -6,12 +6,12 @@ by the names of their attributes.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from msgspec import Struct
 
+from ferrule.encoding.copied import copy_json
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.record import CheckedStruct
 from ferrule.schema.nodes import Schema, is_list, is_object, map_children
@@ -63,7 +63,12 @@ class MCPDefinition(Struct, metaclass=CheckedStruct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """The entry of `tools/list`: a copy, without fields that were not given."""
-        entry = {
+        return copy_json(self.entry)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """`as_json`, but its values are shared: do not change them."""
+        fields = {
             "name": self.name,
             "title": self.title,
             "description": self.description or None,
@@ -74,7 +79,7 @@ class MCPDefinition(Struct, metaclass=CheckedStruct, frozen=True):
             "execution": self.execution,
             "_meta": self.meta,
         }
-        return copy.deepcopy({key: value for key, value in entry.items() if value is not None})
+        return {key: value for key, value in fields.items() if value is not None}
 
 
 def read_definition(entry: Any) -> MCPDefinition:
@@ -158,7 +163,7 @@ def _icons(value: Any) -> list[dict[str, Any]] | None:
     if not is_list(plain):
         return None
     # Icons are for people: a broken one does not make the tool unusable.
-    return [copy.deepcopy(icon) for icon in plain if is_object(icon)]
+    return [copy_json(icon) for icon in plain if is_object(icon)]
 
 
 def _input_schema(tool: str, schema: Any) -> Schema:
@@ -202,7 +207,7 @@ def _output_schema(tool: str, schema: Any) -> Schema | None:
     return _copied(tool, schema)
 
 
-def _copied(tool: str, value: Any, copied: Callable[[Any], Any] = copy.deepcopy) -> Any:
+def _copied(tool: str, value: Any, copied: Callable[[Any], Any] = copy_json) -> Any:
     """A copy of its own: the server's object may change later."""
     try:
         return copied(value)

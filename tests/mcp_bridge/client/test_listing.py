@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ferrule.errors import MCPProtocolError
 from ferrule.mcp_bridge.client.listing import Listing, ToolChanges, all_pages, read_listing
+from ferrule.schema import validator
 
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 JSON = st.recursive(
@@ -100,3 +101,14 @@ def test_what_changed_is_found() -> None:
     assert after.since(before) == ToolChanges(("new",), ("old",), ("good",))
     assert not after.since(after)
     assert Listing({}).since(None) == ToolChanges()
+
+
+def test_a_listing_prepares_each_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list = []
+    prepare = validator._own
+    monkeypatch.setattr(
+        validator, "_own", lambda schema: prepared.append(schema) or prepare(schema)
+    )
+    entries = [{**GOOD, "name": f"t{i}"} for i in range(20)]
+    assert len(read_listing("s", entries, None).definitions) == 20
+    assert len(prepared) == 20

@@ -12,6 +12,7 @@ import pytest
 
 import ferrule
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPToolError
+from ferrule.mcp_bridge.client import pinning
 from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.mcp_bridge.client.pinning import Pins, read_pins, write_pins
 from ferrule.programs.react import ReAct
@@ -240,3 +241,50 @@ def test_a_lock_file_that_another_process_reads_is_replaced_a_moment_later(
     write_pins(path, "hall", Pins({"name": "hall"}, {}))
     assert read_pins(path, "hall") == Pins({"name": "hall"}, {})
     assert [each.name for each in tmp_path.iterdir()] == ["ferrule.lock"]
+
+
+def test_renamed_tools_are_found_without_comparing_each_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[Any] = []
+    nameless = pinning._nameless
+    monkeypatch.setattr(pinning, "_nameless", lambda tool: compared.append(tool) or nameless(tool))
+    count = 100
+
+    def pins(prefix: str) -> Pins:
+        names = [f"{prefix}{i}" for i in range(count)]
+        tools = {
+            name: {"name": name, "description": f"Number {i}."} for i, name in enumerate(names)
+        }
+        return Pins({"name": "hall"}, tools)
+
+    drifts = pins("old").drift(pins("new"))
+    assert [drift.kind for drift in drifts] == ["renamed"] * count
+    assert drifts[7].difference == "- old7\n+ new7"
+    assert len(compared) == 2 * count
+
+
+def test_of_several_equal_tools_each_is_renamed_once() -> None:
+    def pins(*names: str) -> Pins:
+        return Pins({}, {name: {"name": name, "description": "Same."} for name in names})
+
+    drifts = pins("a", "b", "c").drift(pins("x", "y"))
+    assert [(drift.kind, drift.tool) for drift in drifts] == [
+        ("renamed", "x"),
+        ("renamed", "y"),
+        ("gone", "c"),
+    ]
+    assert [drift.difference for drift in drifts] == ["- a\n+ x", "- b\n+ y", ""]
+
+
+def test_a_server_that_is_not_pinned_has_its_pins_made_when_they_are_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing(tmp_path, ("pay", "Pay."))
+    made: list[Any] = []
+    make = pinning.pins_of
+    monkeypatch.setattr(pinning, "pins_of", lambda *of: made.append(of) or make(*of))
+    hall = MCPServer.stdio(sys.executable, [str(SERVER), "legacy", str(tmp_path / "calls")])
+    with hall:
+        assert not made
+        assert list(hall.dump_state()["pins"]["tools"]) == ["pay"]

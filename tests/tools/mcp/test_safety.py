@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.encoding.safe_text import IGNORABLE
+from ferrule.tools.mcp import safety
 from ferrule.tools.mcp.safety import (
     estimate_tokens,
     fence_untrusted,
@@ -192,3 +193,31 @@ def test_tokens_are_estimated_by_the_length_of_what_is_sent():
     )
     assert estimate_tokens([each]) == -(-len(sent) // 4)
     assert estimate_tokens([each, each]) == 2 * estimate_tokens([each])
+
+
+NAMES = st.lists(st.text("ab-_./ é`", min_size=1, max_size=4), min_size=1, max_size=6, unique=True)
+
+
+@given(NAMES, st.text("ab-_./ é`'", max_size=20))
+def test_every_name_that_a_description_mentions_is_found(names, text):
+    """A text is not searched for each name; the findings are the same."""
+    servers = {"good": [definition(name) for name in names], "other": [definition("x", text)]}
+    found = [finding.what for finding in find_shadowing(servers)]
+    mentioned = [name for name in names if safety._mentions(text, name)]
+    expected = [f"speaks of `{name}`, a tool of the server `good`" for name in mentioned]
+    assert sorted(found) == sorted(expected)
+
+
+def test_large_servers_are_compared_without_a_search_for_each_pair(monkeypatch):
+    searched = []
+    mentions = safety._mentions
+    monkeypatch.setattr(
+        safety, "_mentions", lambda text, name: searched.append(name) or mentions(text, name)
+    )
+    count = 200
+    servers = {
+        server: [definition(f"{server}_{i}", f"Like {other}_{i}.") for i in range(count)]
+        for server, other in [("one", "two"), ("two", "one")]
+    }
+    assert len(find_shadowing(servers)) == 2 * count
+    assert len(searched) == 2 * count

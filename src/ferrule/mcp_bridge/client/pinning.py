@@ -78,27 +78,25 @@ class Pins(Struct, frozen=True):
         drifts: list[Drift] = []
         if now.identity != self.identity:
             drifts.append(Drift("identity", "", _diff(self.identity, now.identity)))
-        gone = {name: tool for name, tool in self.tools.items() if name not in now.tools}
+        gone: dict[str, list[str]] = {}
+        """The names that are gone, by what their tools were apart from the name."""
+        for name, tool in self.tools.items():
+            if name not in now.tools:
+                gone.setdefault(_nameless(tool), []).append(name)
         for name, tool in now.tools.items():
             before = self.tools.get(name)
             if before is not None:
                 if before != tool:
                     drifts.append(Drift("changed", name, _diff(before, tool)))
                 continue
-            old_name = _name_of_equal(tool, gone)
-            if old_name is None:
-                drifts.append(Drift("new", name))
+            old_names = gone.get(_nameless(tool))
+            if old_names:
+                drifts.append(Drift("renamed", name, f"- {old_names.pop(0)}\n+ {name}"))
             else:
-                drifts.append(Drift("renamed", name, f"- {old_name}\n+ {name}"))
-                del gone[old_name]
-        drifts.extend(Drift("gone", name) for name in gone)
+                drifts.append(Drift("new", name))
+        still_gone = {name for names in gone.values() for name in names}
+        drifts.extend(Drift("gone", name) for name in self.tools if name in still_gone)
         return drifts
-
-
-def _name_of_equal(tool: Mapping[str, Any], others: Mapping[str, dict[str, Any]]) -> str | None:
-    """The name of another tool that differs from this one in nothing else."""
-    wanted = _nameless(tool)
-    return next((name for name, other in others.items() if _nameless(other) == wanted), None)
 
 
 def _nameless(pinned: Mapping[str, Any]) -> str:
@@ -131,8 +129,8 @@ class Guard:
     def __init__(self, spec: ServerSpec, options: ServerOptions) -> None:
         self._spec = spec
         self._options = options
-        self.now: Pins | None = None
-        """The pins that fit the last listing."""
+        self._seen: tuple[dict[str, Any], Mapping[str, MCPDefinition]] | None = None
+        """The identity of the server, and its tools in the last listing."""
         self.expected: Pins | None = None
         """The pins in a saved program, used if there is no lock file."""
         self._logged: set[MCPFinding] = set()
@@ -159,14 +157,25 @@ class Guard:
         self._log_findings()
         return self._by_policy(listing, drifts)
 
+    @property
+    def now(self) -> Pins | None:
+        """The pins that fit the last listing.
+
+        Made when they are read: most servers are not pinned.
+        """
+        if self._seen is None:
+            return None
+        return pins_of(*self._seen)
+
     def pin(self) -> None:
         """Pin the tools of the last listing."""
-        if self.now is None:
+        pins = self.now
+        if pins is None:
             return
         if self._options.lock is not None:
-            write_pins(self._options.lock, self._spec.name, self.now)
+            write_pins(self._options.lock, self._spec.name, pins)
         if self.expected is not None:
-            self.expected = self.now
+            self.expected = pins
         self.blocked = {}
         self.notes = {}
 
@@ -182,17 +191,17 @@ class Guard:
                 log.warning("MCP server `%s`: %s", self._spec.name, about)
 
     def _drift(self, listing: Listing, handshake: Handshake | None) -> list[Drift]:
-        self.now = pins_of(_identity(self._spec, handshake), listing.definitions)
+        self._seen = (_identity(self._spec, handshake), listing.definitions)
         lock = self._options.lock
         if lock is None:
-            if self.expected is not None:
-                return self.expected.drift(self.now)
-            return []
-        pinned = read_pins(lock, self._spec.name)
-        if pinned is None:
-            write_pins(lock, self._spec.name, self.now)
-            return []
-        return pinned.drift(self.now)
+            pinned = self.expected
+        else:
+            pinned = read_pins(lock, self._spec.name)
+        if pinned is not None:
+            return pinned.drift(pins_of(*self._seen))
+        if lock is not None:
+            write_pins(lock, self._spec.name, pins_of(*self._seen))
+        return []
 
     def _by_policy(self, listing: Listing, drifts: list[Drift]) -> Listing:
         self.blocked = {}

@@ -54,6 +54,7 @@ _HIDDEN = re.compile(
 )
 _UNLIKE_A_WORD = re.compile(r"[_\-./]|[a-z][A-Z]|\d")
 """Marks a name such as `read_page` or `readPage`, which plain English does not contain."""
+_WORD = re.compile(r"[\w-]+")
 _FENCE = Mark("-", r"--(?!-)\s*(?:end of )?untrusted text", re.IGNORECASE)
 _CHARACTERS_A_TOKEN = 4
 """An estimate for English JSON and common tokenisers, 10-20 % off."""
@@ -130,7 +131,7 @@ def scan_mcp_definition(
     description.
     """
     remarks: list[str] = []
-    for location, text in _texts(definition.as_json(), ""):
+    for location, text in _texts(definition.entry, ""):
         for kind, count in hidden_characters(text).items():
             remarks.append(f"{location} holds {count} x {kind}, which is invisible")
     if detector is not None:
@@ -175,23 +176,25 @@ def find_shadowing(
             for owner in names_owners:
                 if owner != server:
                     foreign[name] = owner
-        names_here = {definition.name for definition in definitions}
+        owner_of = dict.fromkeys(local_names, "your own")
+        owner_of.update((name, f"the server `{owner}`") for name, owner in foreign.items())
         for definition in definitions:
-            remarks = _shadowing_remarks(definition, names_here, foreign, local_names)
+            owner_of.pop(definition.name, None)
+        by_first_word = _by_first_word(owner_of)
+        for definition in definitions:
+            remarks = _shadowing_remarks(definition, foreign, local_names)
+            for name in _mentioned(definition.description, by_first_word):
+                remarks.append(f"speaks of `{name}`, a tool of {owner_of[name]}")
             findings += [MCPFinding(server, definition.name, remark) for remark in remarks]
     return findings
 
 
 def _shadowing_remarks(
-    definition: MCPDefinition,
-    names_here: set[str],
-    foreign: dict[str, str],
-    local_names: frozenset[str],
+    definition: MCPDefinition, foreign: dict[str, str], local_names: frozenset[str]
 ) -> list[str]:
-    """Remarks about one tool of a server.
+    """Remarks about the name of one tool.
 
-    `names_here` are the tools of its server, and `foreign` maps those of the other servers to the
-    names of their servers.
+    `foreign` maps the names of the other servers' tools to the names of their servers.
     """
     remarks: list[str] = []
     if definition.name in foreign:
@@ -199,12 +202,29 @@ def _shadowing_remarks(
         remarks.append(f"has the name of a tool of the server `{server}`")
     if definition.name in local_names:
         remarks.append("has the name of a tool of your own")
-    owner_of = dict.fromkeys(local_names, "your own")
-    owner_of.update((name, f"the server `{server}`") for name, server in foreign.items())
-    for name, owner in owner_of.items():
-        if name not in names_here and _mentions(definition.description, name):
-            remarks.append(f"speaks of `{name}`, a tool of {owner}")
     return remarks
+
+
+def _by_first_word(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names by their first word; those without one under the empty word."""
+    by_first_word: dict[str, list[str]] = {}
+    for name in names:
+        word = _WORD.search(name)
+        by_first_word.setdefault(word[0] if word else "", []).append(name)
+    return by_first_word
+
+
+def _mentioned(text: str, by_first_word: Mapping[str, list[str]]) -> list[str]:
+    """The names that a text mentions.
+
+    A mention begins and ends with whole words, so only names are looked for whose first word is in
+    the text: each name in each text would be millions of searches for servers with 5,000 tools.
+    """
+    words = dict.fromkeys(["", *_WORD.findall(text)])
+    names: list[str] = []
+    for word in words:
+        names += [name for name in by_first_word.get(word, ()) if _mentions(text, name)]
+    return names
 
 
 def _mentions(text: str, name: str) -> bool:

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -99,6 +100,8 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
     """
 
     _not_compared = _not_shown = frozenset({"home"})
+    # All have one signature. Python would make it again for each tool of a server.
+    __signature__: ClassVar = Signature([Parameter("arguments", Parameter.VAR_KEYWORD)])
 
     caller: Any
     definition: MCPDefinition
