@@ -56,7 +56,7 @@ from ferrule.values.calls.edit import Coerced
 from ferrule.values.content.convert import bytes_of_text
 from ferrule.values.content.parts import Text
 from ferrule.values.signatures.fields import SignatureField, adapter_of
-from ferrule.values.signatures.output_checks import members_of
+from ferrule.values.signatures.output_checks import members_of, reading_check
 from ferrule.values.signatures.signature import OutputField, Signature
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
         )
     try:
         signature = Signature({"result": (kind, OutputField())})
-        check = signature.output_checks["result"]
+        check = reading_check(signature.plan.outputs["result"])
         schema: dict[str, Any] = {}
         if not is_plain(kind):
             adapter = adapter_of(signature.plan.outputs["result"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
@@ -250,3 +251,43 @@ def test_an_iterable_in_a_model_of_an_output_is_a_checked_list() -> None:
         assert made(Basket).check_output("a", given_, is_value=is_value).prices == [1]
     with pytest.raises(ValueError, match=r"prices\.0: .*valid integer"):
         made(Basket).check_output("a", {"prices": ["x"]}, is_value=True)
+
+
+class Measured(BaseModel):
+    value: float
+
+
+class Unbounded(BaseModel):
+    value: float = Field(allow_inf_nan=True)
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity"])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        (float, "{}"),
+        (float | None, "{}"),
+        (Annotated[float, Field(gt=-1e9)] | bool, "{}"),
+        (list[float], "[{}]"),
+        (dict[str, list[float]], '{{"a": [1.5, {}]}}'),
+        (Measured, '{{"value": {}}}'),
+        (list[Measured | str], '[{{"value": {}}}]'),
+        (Any, '{{"a": {}}}'),
+    ],
+    ids=str,
+)
+def test_a_number_that_json_does_not_have_is_refused(kind: Any, form: str, number: str) -> None:
+    """A prediction is stored: what it holds must come back unchanged."""
+    text = form.format(number)
+    signature = made(kind)
+    with pytest.raises(ValueError, match=r"not a finite number|greater than"):
+        signature.check_output("a", text)
+    with pytest.raises(ValueError, match=r"not a finite number|greater than"):
+        signature.check_output("a", json.loads(text), is_value=True)
+
+
+def test_a_type_that_allows_such_numbers_by_name_gets_them() -> None:
+    for kind in (Annotated[float, Field(allow_inf_nan=True)], Unbounded):
+        text = "Infinity" if kind is not Unbounded else '{"value": Infinity}'
+        value = made(kind).check_output("a", text)
+        assert getattr(value, "value", value) == float("inf")

@@ -25,14 +25,13 @@ from ferrule.encoding.written import without_digits
 from ferrule.errors import ToolArgumentsError
 from ferrule.schema.explain import Problem, explain_failures, unknown_arguments
 from ferrule.schema.failures import find_failures
+from ferrule.schema.finite import MODELS, find_non_finite
 from ferrule.schema.iterables import read_iterators
 from ferrule.schema.nodes import admitted_types, is_object, mentions_type, other_properties
 from ferrule.schema.words import describe_schema, shorten_json
 from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, json_view
 from ferrule.tools.arguments.nested import (
-    MODELS,
     copy_arguments,
-    find_non_finite,
     fit_numbers,
     iterate_again,
 )

@@ -24,6 +24,7 @@ from ferrule.encoding.encode import json_bytes, json_text
 from ferrule.encoding.repair import kind_of, read_json, strict_json
 from ferrule.encoding.written import number_text, without_digits
 from ferrule.errors import shown
+from ferrule.schema.finite import allows_any_float, non_finite_in
 from ferrule.schema.iterables import eager_validators
 from ferrule.values.content.type import TEXTS
 from ferrule.values.signatures.fields import adapter_of, explained, quick_field_check
@@ -56,7 +57,33 @@ class OutputCheck(Protocol):
 
 
 def output_check(field: SignatureField) -> OutputCheck:
-    """The check for the values of an output, parsed or as text."""
+    """The check for the values of an output, parsed or as text.
+
+    Models write `NaN` and `1e999`, and pydantic reads them as floats. JSON has no such numbers: a
+    prediction could not be stored. So they are refused, except where the type allows them by name.
+    """
+    check = reading_check(field)
+    if allows_any_float(field.annotated):
+        return check
+
+    def check_finite(value: Any, *, is_value: bool = False) -> Any:
+        result = check(value, is_value=is_value)
+        if type(result) is not str:
+            _refuse_non_finite(result)
+        return result
+
+    return check_finite
+
+
+def _refuse_non_finite(result: Any) -> None:
+    problems = non_finite_in(result)
+    if problems:
+        lines = [f"{path}: {problem}" if path else problem for path, problem in problems]
+        raise ValueError("; ".join(lines))
+
+
+def reading_check(field: SignatureField) -> OutputCheck:
+    """`output_check` for values that code made, which may be any floats."""
     if field.annotation is str:
         adapter = None
         if field.metadata:
