@@ -722,13 +722,17 @@ class LimitReachedError(RunError):
     `reason` is as in an agent's prediction. `trajectory` has the steps so far, `usage` what the run
     has spent, and `run` is the run, which continues with `run.resume(limits=...)`. These three are
     None in the run that reached the limit, until it has ended. `is_of_batch`: the limit is that of
-    a whole batch.
+    a whole batch. `problem` says why the last answer could not be read, if the limit kept the model
+    from correcting it; the cause is then the error of the parser.
     """
 
     @checks_keywords
-    def __init__(self, name: str, limit: float, *, is_of_batch: bool = False) -> None:
+    def __init__(
+        self, name: str, limit: float, *, is_of_batch: bool = False, problem: str = ""
+    ) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
         self.is_of_batch = is_of_batch
+        self.problem = problem
         self.run: Any = None
         self._trajectory: Any = None
         if is_of_batch:
@@ -737,10 +741,17 @@ class LimitReachedError(RunError):
                 "with a larger limit continues it."
             )
             return
+        remedy = f"Continue it with a larger one: `error.run.resume(limits=Limits({name}=...))`."
+        if problem:
+            # An agent that answers from its steps at a limit has tried that.
+            super().__init__(
+                f"The run was stopped at its limit {name}={limit:g}, before the model could "
+                f"correct its last answer, which could not be read: {problem}. {remedy}"
+            )
+            return
         super().__init__(
-            f"The run was stopped at its limit {name}={limit:g}. Continue it with a larger one: "
-            f'`error.run.resume(limits=Limits({name}=...))`. An agent with `on_limit="extract"` '
-            "answers from its steps instead."
+            f"The run was stopped at its limit {name}={limit:g}. {remedy} An agent with "
+            '`on_limit="extract"` answers from its steps instead.'
         )
 
     @property
@@ -749,7 +760,15 @@ class LimitReachedError(RunError):
         facts: dict[str, Any] = {"name": self.name, "limit": self.limit}
         if self.is_of_batch:
             facts["is_of_batch"] = True
+        if self.problem:
+            facts["problem"] = self.problem
         return facts
+
+    def after(self, problem: str) -> LimitReachedError:
+        """The error where the limit kept a model from correcting an answer with this problem."""
+        return LimitReachedError(
+            self.name, self.limit, is_of_batch=self.is_of_batch, problem=problem
+        )
 
     @property
     def trajectory(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -24,7 +25,7 @@ from ferrule import (
     settings,
 )
 from ferrule.acts import Within
-from ferrule.errors import BadRequestError, ConfigurationError, LimitReachedError
+from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, LimitReachedError
 from ferrule.runs import limits as limits_module
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal
@@ -280,6 +281,44 @@ def test_an_answer_at_a_limit_takes_one_call_even_if_it_cannot_be_read(
         run = carry(agent, driver, question="q")
     assert isinstance(run.error, LimitReachedError)
     assert asked == [True, True, False]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_limit_says_why_the_answer_at_it_could_not_be_read(*, native: bool, driver: str) -> None:
+    """The agent has tried to answer from its steps, so the error does not advise that."""
+    agent = ReAct(
+        "question -> number: int",
+        [Tool(lambda: "seen", "look", "Look.", effect="read")],
+        native=native,
+        limits=Limits(tool_calls=1),
+        on_limit="extract",
+    )
+    look = {"name": "look", "args": {}}
+    store = MemoryStore()
+    with context(lm=ScriptedLM([look, {"outputs": {"reasoning": "r", "number": "many"}}, "What?"])):
+        run = carry(agent, driver, question="q", store=store)
+    error = run.error
+    assert isinstance(error, LimitReachedError)
+    assert isinstance(error.__cause__, AdapterParseError)
+    assert "`number`" in error.problem
+    assert "many" in error.problem
+    assert error.problem in str(error)
+    assert "on_limit" not in str(error)
+    assert "Limits(tool_calls=...)" in str(error)
+    loaded = Run.load(store, run.id, agent)
+    assert (str(loaded.error), loaded.error.problem) == (str(error), error.problem)
+    copied = pickle.loads(pickle.dumps(LimitReachedError("steps", 2, problem="x")))
+    assert copied.problem == "x"
+    with context(lm=ScriptedLM([{"outputs": {"reasoning": "r", "number": 3}}])):
+        loaded.resume(limits=Limits(tool_calls=5))
+    assert loaded.error is None
+
+
+def test_a_program_without_tools_says_it_too(driver: str) -> None:
+    with context(lm=ScriptedLM([Response("many", usage=SPENT)]), limits=Limits(tokens=1)):
+        run = carry(Predict("question -> number: int"), driver, question="q")
+    assert isinstance(run.error, LimitReachedError)
+    assert isinstance(run.error.__cause__, AdapterParseError)
 
 
 def test_an_answer_at_a_limit_that_the_model_could_not_give_is_asked_for_again(driver: str) -> None:

@@ -16,7 +16,13 @@ from msgspec.structs import replace
 from ferrule import events
 from ferrule.acts import Act, CallModel, Tell
 from ferrule.adapters.native_text import text_output
-from ferrule.errors import AdapterParseError, BadRequestError, RefusalError, shown
+from ferrule.errors import (
+    AdapterParseError,
+    BadRequestError,
+    LimitReachedError,
+    RefusalError,
+    shown,
+)
 from ferrule.models.several import SeveralLM
 from ferrule.models.wires.anthropic.pausing import PAUSED, continued
 from ferrule.programs.asking.validators import Judged
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
     from ferrule.values.signatures.signature import Signature
 
+_LONGEST_SUMMARY = 300
 Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
 ReadAnswer = Callable[["Adapter", Response], dict[str, Any]]
 """Parses an answer in the form of an adapter."""
@@ -94,7 +101,12 @@ def ask_model(
             make_reader = None
             if is_observed:
                 make_reader = partial(reader or _reader_of(signature), adapter)
-            response = yield from _call_model(adapter, request, asker.lm, make_reader, attempt)
+            try:
+                response = yield from _call_model(adapter, request, asker.lm, make_reader, attempt)
+            except LimitReachedError as reached:
+                if latest is None or reached.is_of_batch:
+                    raise
+                raise reached.after(_summary(latest)) from latest
             try:
                 if is_observed:
                     parsing = partial(parse, adapter, response)
@@ -129,6 +141,15 @@ def ask_model(
     if latest is first:
         raise first
     raise latest from first
+
+
+def _summary(error: AdapterParseError) -> str:
+    """The problems of an answer in one line."""
+    problems = [f"`{name}`: {problem}" if name else problem for name, problem in error.problems]
+    text = "; ".join(problems).rstrip(".")
+    if len(text) > _LONGEST_SUMMARY:
+        text = f"{text[: _LONGEST_SUMMARY - 1]}…"
+    return text
 
 
 def read_text_answer(

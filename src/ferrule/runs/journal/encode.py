@@ -180,8 +180,12 @@ def _read_part(form: Mapping[str, Any]) -> Part:
 def read_error(facts: Mapping[str, Any]) -> BaseException:
     """Rebuild an error: a model error by its class, another as a `RunError` that names it."""
     if facts["type"] == LimitReachedError.__name__:
-        is_of_batch = facts.get("is_of_batch", False)
-        return LimitReachedError(facts["name"], facts["limit"], is_of_batch=is_of_batch)
+        return LimitReachedError(
+            facts["name"],
+            facts["limit"],
+            is_of_batch=facts.get("is_of_batch", False),
+            problem=facts.get("problem", ""),
+        )
     kind = _LM_ERRORS.get(facts["type"])
     if kind is None:
         plain = _PLAIN_ERRORS.get(facts["type"])
