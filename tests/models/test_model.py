@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 
+import openai
 import pytest
 from raw_server import raw_server, reply
 
+from ferrule import Predict
 from ferrule.errors import (
     BadRequestError,
     ConfigurationError,
@@ -406,3 +408,28 @@ def test_a_key_and_a_header_that_are_not_shown_are_sent():
         )
         headers, _ = server.requests[0]
     assert (headers["authorization"], headers["x-own"]) == (f"Bearer {KEY}", KEY)
+
+
+# -- settings that JSON does not have
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_setting_that_json_does_not_have_is_refused_where_it_is_given(number):
+    """It would be sent as the text "NaN"."""
+    lm = LM("openai/gpt-5", api_key=KEY)
+    for wrong in ({"temperature": number}, {"extra": {"a": [1.0, {"b": number}]}}):
+        (name,) = wrong
+        with pytest.raises(ConfigurationError, match=f"`{name}`.*neither NaN nor"):
+            LM("openai/gpt-5", api_key=KEY, **wrong)
+        with pytest.raises(ConfigurationError, match=f"`{name}`.*neither NaN nor"):
+            lm.copy(**wrong)
+        with pytest.raises(ConfigurationError, match=f"`{name}`.*neither NaN nor"):
+            lm("hi", **wrong)
+        with pytest.raises(ConfigurationError, match=f"`{name}`.*neither NaN nor"):
+            Predict("a -> b", **wrong)
+
+
+def test_a_setting_of_a_client_is_finite_too():
+    client = openai.OpenAI(api_key=KEY)
+    with pytest.raises(ConfigurationError, match="neither NaN nor"):
+        LM.from_client(client, "m", temperature=float("nan"))

@@ -28,7 +28,7 @@ from ferrule.models.providers import (
     is_hosted_at,
     of_wire,
 )
-from ferrule.models.setting_names import check_settings
+from ferrule.models.setting_names import check_finite, check_settings
 from ferrule.models.wires.any_answer import body_of, is_answer
 from ferrule.models.wires.streamed import assembly
 from ferrule.models.wires.wire import rendered, wire
@@ -206,6 +206,7 @@ class ClientLM(LearningLM):
         return split_thoughts(wire(self._wire_name).read(_json_of(answer)), request)
 
     def _check(self, settings: Mapping[str, Any]) -> None:
+        check_finite(settings)
         if self._package != "litellm":  # it has its own settings, such as an address and retries
             check_settings(settings)
 

@@ -8,7 +8,8 @@ write instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.encode import opaque_text
 from ferrule.errors import ConfigurationError, nearest, shown
@@ -183,10 +184,11 @@ def check_settings(settings: Iterable[str]) -> None:
 
 
 def check_values(settings: Mapping[str, Any]) -> None:
-    """Raise `ConfigurationError` for a value that is not data, such as a function.
+    """Raise `ConfigurationError` for a value that is not JSON data: a function, NaN, an infinity.
 
-    It would be sent as its `repr`, and a server that knows no such setting ignores it.
+    It would be sent as text, and a server that knows no such setting ignores it.
     """
+    check_finite(settings)
     for name, value in settings.items():
         if opaque_text(value) is not None:
             raise ConfigurationError(
@@ -198,6 +200,32 @@ def check_values(settings: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"`extra` takes a mapping of fields of the request's body, found {shown(extra)}."
         )
+
+
+def check_finite(settings: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for a NaN or an infinity, at any depth."""
+    for name, value in settings.items():
+        if _holds_non_finite(value):
+            raise ConfigurationError(
+                f"`{name}` would be sent to the model as a setting, and JSON has neither NaN nor "
+                f"infinite numbers; found {shown(value)}."
+            )
+
+
+def _holds_non_finite(value: Any) -> bool:
+    waiting: list[Any] = [value]
+    seen: set[int] = set()  # a value may contain itself
+    for part in waiting:  # grows meanwhile
+        if isinstance(part, float):
+            if not isfinite(part):
+                return True
+        elif id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, Mapping):
+                waiting.extend(cast("Mapping[Any, Any]", part).values())
+            elif isinstance(part, list | tuple | set | frozenset):
+                waiting.extend(cast("list[Any]", part))
+    return False
 
 
 def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:
