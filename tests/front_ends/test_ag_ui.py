@@ -686,6 +686,21 @@ def _image() -> dict[str, Any]:
         {"threadId": "t", "runId": "r"},
         {"threadId": "t", "runId": "r", "messages": ["x"]},
         {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": 5}]},
+        {
+            "threadId": "t",
+            "runId": "r",
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "image",
+                            "source": {"type": "data", "value": "!!", "mimeType": "image/png"},
+                        }
+                    ],
+                }
+            ],
+        },
         {"threadId": "t", "runId": "r", "messages": [], "resume": [{}]},
         {"threadId": "t", "runId": "r", "messages": [], "resume": {"a": 1}},
         {

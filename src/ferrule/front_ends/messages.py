@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.encode import json_text
 from ferrule.errors import InputError, shown
+from ferrule.values.content.parts import is_base64
 from ferrule.values.conversation.history import History
 
 if TYPE_CHECKING:
@@ -224,12 +225,18 @@ def _ag_ui_part(part: MessageForm) -> MessageForm | None:
 def _media(address: str, kind: str, name: str = "") -> MessageForm | None:
     """An image, a sound or a document in OpenAI's form.
 
-    None for other media, and for addresses outside the web.
+    None for other media, and for addresses outside the web. Raises `InputError` for content that is
+    not base64: a provider would refuse the whole conversation.
     """
     head, _, inline = address.partition(";base64,")
     is_inline = head.startswith("data:") and bool(inline)
     if not is_inline and not address.startswith(("https://", "http://")):
         return None
+    if is_inline and not is_base64(inline):
+        raise InputError(
+            f"The content of a part of a message ({shown(kind)}) must be base64; found "
+            f"{shown(inline, 60)}."
+        )
     if kind.startswith("audio") and inline:
         return {
             "type": "input_audio",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import MCPToolError, checks_keywords, shown
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.content.convert import content_text
-from ferrule.values.content.parts import Audio, Content, Image, Part, Text
+from ferrule.values.content.parts import Audio, Content, Image, Part, Text, is_base64
 from ferrule.values.conversation.exchange import Request
 from ferrule.values.conversation.message import Message, Messages
 
@@ -95,9 +95,9 @@ def _part(block: Any) -> Part:
     match block:
         case {"type": "text", "text": str(text)}:
             return Text(text=scrub(text))
-        case {"type": "image", "data": str(data), "mimeType": str(kind)}:
+        case {"type": "image", "data": str(data), "mimeType": str(kind)} if is_base64(data):
             return Image(data=data, media_type=kind)
-        case {"type": "audio", "data": str(data), "mimeType": str(kind)}:
+        case {"type": "audio", "data": str(data), "mimeType": str(kind)} if is_base64(data):
             return Audio(data=data, media_type=kind)
         case _:
             raise _refused(f"it sends content that a model cannot read: {shown(block, 80)}")

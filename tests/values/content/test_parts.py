@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError, model_validator
 
-from ferrule import InputField, OutputField, Predict, Signature
+from ferrule import History, InputField, OutputField, Predict, Signature
 from ferrule.errors import InputError
 from ferrule.testing import ScriptedLM
 from ferrule.values.content.parts import Audio, File, Image, Text
@@ -29,6 +29,28 @@ def test_a_part_carries_its_bytes_or_an_address_and_not_both(kind):
             match=f"`{kind.__name__}` takes exactly one of `data` \\(base64\\) and `url`",
         ):
             kind(**fields)
+
+
+@pytest.mark.parametrize(
+    "content", ["!!", "YWI", "YW I=", "YW\nI=", "YWI=YWI=", "-_-_", "\u00e4\u00e4"]
+)
+@pytest.mark.parametrize("kind", MEDIA)
+def test_content_that_is_not_base64_is_refused(kind, content):
+    """A provider would refuse the whole request."""
+    for fields in ({"data": content}, {"url": f"data:image/png;base64,{content}"}):
+        with pytest.raises(ValidationError, match="not valid base64"):
+            kind(**fields)
+    with pytest.raises(InputError, match="not valid base64"):
+        History([{"role": "user", "content": [_form(kind, content)]}]).as_messages(lambda _: [])
+
+
+def _form(kind, content):
+    address = f"data:image/png;base64,{content}"
+    if kind is Image:
+        return {"type": "image_url", "image_url": {"url": address}}
+    if kind is Audio:
+        return {"type": "input_audio", "input_audio": {"data": content, "format": "wav"}}
+    return {"type": "file", "file": {"filename": "a", "file_data": address}}
 
 
 def test_bytes_travel_as_base64():

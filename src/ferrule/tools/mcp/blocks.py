@@ -9,7 +9,6 @@ type counts as missing, and a block that does not fit the protocol has no `part`
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from msgspec import Struct
 from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import is_list, is_object
 from ferrule.tools.mcp_definition import as_plain
-from ferrule.values.content.parts import Audio, File, Image, Part, Text
+from ferrule.values.content.parts import Audio, File, Image, Part, Text, is_base64
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"})
 """The images that providers accept. For an SVG or a TIFF, they would reject the whole request.
@@ -171,9 +170,9 @@ def _part(raw: dict[str, Any]) -> Part | None:
     match raw:
         case {"type": "text", "text": str(text)}:
             return Text(text=text)
-        case {"type": "image", "data": str(data)} if _is_base64(data):
+        case {"type": "image", "data": str(data)} if _is_content(data):
             return Image(data=data, media_type=_mime(raw, "image/png"))
-        case {"type": "audio", "data": str(data)} if _is_base64(data):
+        case {"type": "audio", "data": str(data)} if _is_content(data):
             return Audio(data=data, media_type=_mime(raw, "audio/wav"))
         case {"type": "resource", "resource": resource} if is_object(resource):
             return _resource_part(resource)
@@ -185,7 +184,7 @@ def _resource_part(resource: dict[str, Any]) -> Part | None:
     match resource:
         case {"text": str(text)}:
             return Text(text=text)
-        case {"blob": str(data)} if _is_base64(data):
+        case {"blob": str(data)} if _is_content(data):
             mime = _mime(resource, _UNKNOWN_TYPE)
             if mime.startswith("image/"):
                 return Image(data=data, media_type=mime)
@@ -210,14 +209,9 @@ def _mime(raw: dict[str, Any], default: str) -> str:
     return mime
 
 
-def _is_base64(data: str) -> bool:
-    if not data:  # nothing to show, and providers reject the request of an empty image
-        return False
-    try:
-        binascii.a2b_base64(data, strict_mode=True)
-    except ValueError:  # `binascii.Error`, or a character beyond ASCII
-        return False
-    return True
+def _is_content(data: str) -> bool:
+    """Whether there is anything to show. Providers reject the request of an empty image."""
+    return data != "" and is_base64(data)
 
 
 def _size(data: Any, stated: Any) -> int | None:

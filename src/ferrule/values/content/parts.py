@@ -7,6 +7,7 @@ messages.
 from __future__ import annotations
 
 import base64
+import binascii
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -58,6 +59,18 @@ def read_data_url(address: str) -> tuple[str, str] | None:
     if match is None:
         return None
     return match[1], match[2]
+
+
+def is_base64(text: str) -> bool:
+    """Whether a text is base64 as providers take it: with padding, without spaces or line breaks.
+
+    The alphabet is that of RFC 4648, section 4, without the `-` and `_` of addresses.
+    """
+    try:
+        binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:  # `binascii.Error`, or a character beyond ASCII
+        return False
+    return True
 
 
 class _Media(CheckedModel, Type):
@@ -123,7 +136,10 @@ class _Media(CheckedModel, Type):
         )
 
     def model_post_init(self, context: Any, /) -> None:
-        """Check that the part has exactly one of `data` and `url`."""
+        """Check that the part has exactly one of `data` and `url`, and that base64 is valid.
+
+        A provider would refuse the whole request.
+        """
         del context
         if (self.data is None) == (self.url is None):
             raise ValueError(
@@ -135,6 +151,13 @@ class _Media(CheckedModel, Type):
                 f"The `url` of `{kind}` is an address such as `https://...` or `data:...`, found "
                 f"{shown(self.url)}. For a file on this machine use `{kind}.from_file(path)`, for "
                 f"bytes `{kind}.from_bytes(content, media_type)`."
+            )
+        inline = inline_data(self)
+        if inline is not None and not is_base64(inline[1]):
+            raise ValueError(
+                f"The content of `{type(self).__name__}` is not valid base64 (letters, digits, `+` "
+                "and `/`, with padding, without spaces or line breaks); found "
+                f"{shown(inline[1], 60)}. Use {self._ways()}."
             )
 
     @classmethod
