@@ -1,11 +1,15 @@
-"""How long requests wait while a server asks. (M59)"""
+"""How long requests wait while a server asks (M59), and the progress of calls."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
+from typing import Any
 
 import pytest
 
+from ferrule import MCPServer
 from ferrule.errors import MCPError
 from ferrule.mcp_bridge.connection.session import Clocks
 
@@ -124,3 +128,125 @@ def test_a_question_outside_any_call_is_not_ended_by_one_and_ends_when_it_is_tak
         assert clocks._open_questions == 1
 
     asyncio.run(main())
+
+
+REPORTING = """
+import json, sys
+REPORTS = json.loads(sys.argv[1])
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    params = message.get("params") or {}
+    answers = []
+    match message["method"]:
+        case "initialize":
+            server = {"name": "reporting", "version": "1"}
+            result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
+            result["serverInfo"] = server
+        case "tools/list":
+            result = {"tools": [{"name": "dig", "inputSchema": {"type": "object"}}]}
+        case "tools/call":
+            token = params["_meta"]["progressToken"]
+            for report in REPORTS:
+                if report and report.get("progressToken") == "TOKEN":
+                    report = {**report, "progressToken": token}
+                if report and report.get("progressToken") == "TOKEN AS TEXT":
+                    report = {**report, "progressToken": str(token)}
+                answer = {"jsonrpc": "2.0", "method": "notifications/progress"}
+                if report is not None:
+                    answer["params"] = report
+                answers.append(answer)
+            result = {"content": [{"type": "text", "text": "dug"}]}
+        case _:
+            result = {}
+    answers.append({"jsonrpc": "2.0", "id": message["id"], "result": result})
+    sys.stdout.write("".join(json.dumps(answer) + "\\n" for answer in answers))
+    sys.stdout.flush()
+"""
+JUNK = [
+    None,
+    {},
+    {"progress": 1},
+    {"progressToken": "TOKEN"},
+    {"progressToken": ["TOKEN"], "progress": 1},
+    {"progressToken": {}, "progress": 1},
+    {"progressToken": True, "progress": 1},
+    {"progressToken": 999, "progress": 1},
+    {"progressToken": "9" * 5000, "progress": 1},
+    {"progressToken": "TOKEN", "progress": "1"},
+    {"progressToken": "TOKEN", "progress": True},
+    {"progressToken": "TOKEN", "progress": 10**400},
+]
+
+
+def reporting(reports: list, **options: Any) -> MCPServer:
+    arguments = ["-c", REPORTING, json.dumps(reports)]
+    return MCPServer.stdio(sys.executable, arguments, name="pit", mode="2025-11-25", **options)
+
+
+def test_all_progress_is_reported_in_order_before_the_result_and_starts_no_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+    dispatched: list[str] = []
+    dispatch = JSONRPCDispatcher._dispatch_notification
+    monkeypatch.setattr(
+        JSONRPCDispatcher,
+        "_dispatch_notification",
+        lambda self, message, *rest: (
+            dispatched.append(message.method) or dispatch(self, message, *rest)
+        ),
+    )
+    reports = [
+        {"progressToken": "TOKEN", "progress": i, "total": 300, "message": f"{i} m"}
+        for i in range(300)
+    ]
+    told: list[tuple] = []
+    server = reporting(reports, on_progress=lambda *report: told.append(report))
+    with server:
+        server.call("dig")
+        assert told == [("dig", i, 300, f"{i} m") for i in range(300)]
+    assert dispatched == []
+
+
+def test_reports_that_make_no_sense_are_left_out() -> None:
+    good = [
+        {"progressToken": "TOKEN AS TEXT", "progress": 1.5},
+        {"progressToken": "TOKEN", "progress": 2, "total": "3", "message": ["x"]},
+    ]
+    told: list[tuple] = []
+    with reporting([*JUNK, *good], on_progress=lambda *report: told.append(report)) as tools:
+        assert tools["dig"]() == "dug"
+    assert told == [("dig", 1.5, None, None), ("dig", 2, None, None)]
+
+
+def test_a_hook_that_raises_or_never_ends_delays_no_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended: list[float] = []
+
+    def raising(*_: object) -> None:
+        raise ValueError("a broken hook")
+
+    async def raising_later(*_: object) -> None:
+        await asyncio.sleep(0)
+        raise ValueError("a broken async hook")
+
+    async def endless(_: str, done: float, *__: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(done)
+
+    def junk(*_: object) -> int:
+        return 5
+
+    reports = [{"progressToken": "TOKEN", "progress": i} for i in range(3)]
+    for hook in (raising, raising_later, endless, junk):
+        with reporting(reports, on_progress=hook) as tools:
+            assert tools["dig"]() == "dug"
+    assert sorted(ended) == [0, 1, 2]
+    assert "a broken hook" in caplog.text
+    assert "a broken async hook" in caplog.text

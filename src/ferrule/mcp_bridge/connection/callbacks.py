@@ -37,9 +37,15 @@ _LIST_OF_EVENT = {
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _UNKNOWN_METHOD = -32601
+_PROGRESS = "notifications/progress"
+_LONGEST_ID = 20
+"""More digits than the id of a request ever has."""
 
 Hook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a question of the server: its parameters, and the result."""
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]
+"""Takes how much of a call is done, of how much, and a message."""
 
 
 class Hooks(Struct, frozen=True, kw_only=True):
@@ -148,6 +154,70 @@ async def _answer(name: str, answer: Awaitable[dict[str, Any]], kind: Any, other
         log.exception("The hook `%s` raised, or its answer cannot be sent.", name)
         return otherwise
     return model
+
+
+class ProgressReports:
+    """Passes on the progress of calls under way.
+
+    The SDK's dispatcher would start two tasks for each report, and tell of the last ones after the
+    result.
+    """
+
+    def __init__(self) -> None:
+        self.by_call: dict[int | None, Progress] = {}
+        """Who takes the progress of a call, by the id of its request, which is its token."""
+        self._reporting: set[asyncio.Future[None]] = set()
+        """Async hooks at work."""
+
+    def take(self, message: Any) -> bool:
+        """Report the progress of a call. Returns whether the message is a report of progress."""
+        if getattr(message, "method", None) != _PROGRESS:
+            return False
+        params: dict[str, Any] = message.params or {}
+        token = _as_request_id(params.get("progressToken"))
+        done = _as_number(params.get("progress"))
+        if token not in self.by_call or done is None:
+            return True
+        text = params.get("message")
+        if not isinstance(text, str):
+            text = None
+        try:
+            waiting = self.by_call[token](done, _as_number(params.get("total")), text)
+            if waiting is not None:
+                reporting = asyncio.ensure_future(waiting)
+                self._reporting.add(reporting)
+                reporting.add_done_callback(self._reported)
+        except Exception:
+            log.exception("The hook `on_progress` raised.")
+        return True
+
+    def end(self) -> None:
+        """Cancel the hooks at work."""
+        for reporting in self._reporting:
+            reporting.cancel()
+
+    def _reported(self, reporting: asyncio.Future[None]) -> None:
+        self._reporting.discard(reporting)
+        if not reporting.cancelled() and reporting.exception() is not None:
+            log.error("The hook `on_progress` raised.", exc_info=reporting.exception())
+
+
+def _as_request_id(token: Any) -> int | None:
+    """A progress token as the id of a request of ours. A server may send it back as text."""
+    if isinstance(token, str) and token.isdecimal() and len(token) < _LONGEST_ID:
+        return int(token)
+    if isinstance(token, int) and not isinstance(token, bool):
+        return token
+    return None
+
+
+def _as_number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 async def listen_for_changes(

@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec.structs import replace
 
 from ferrule.errors import MCPError
-from ferrule.mcp_bridge.connection.callbacks import callbacks, listen_for_changes
+from ferrule.mcp_bridge.connection.callbacks import (
+    ProgressReports,
+    callbacks,
+    listen_for_changes,
+)
 from ferrule.mcp_bridge.connection.channel import Channel
 from ferrule.mcp_bridge.connection.handshake import Handshake, negotiate
 from ferrule.mcp_bridge.errors import (
@@ -34,10 +38,10 @@ from ferrule.mcp_bridge.errors import (
 from ferrule.mcp_bridge.redact import redact_logs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from ferrule.errors import FerruleError
-    from ferrule.mcp_bridge.connection.callbacks import Hook, Hooks
+    from ferrule.mcp_bridge.connection.callbacks import Hook, Hooks, Progress
     from ferrule.mcp_bridge.connection.channel import Endpoint
     from ferrule.mcp_bridge.connection.handshake import KnownEra
     from ferrule.mcp_bridge.transport.http import GuardedClient
@@ -81,6 +85,7 @@ class Session:
         self._may_be_sent: dict[Any, bool] = {}
         """Requests that wait for their answer, and whether they may have gone out."""
         self._has_written = False
+        self._progress = ProgressReports()
         self._notes: dict[Any, Note] = {}
         self._failed_posts: dict[Any, asyncio.Future[None]] = {}
 
@@ -133,7 +138,8 @@ class Session:
         async with AsyncExitStack() as stack:
             redact_logs()
             read, write = await self._channel.open(stack, self._note, self._guard_with)
-            self._reader = WatchedReader(read, self._lost)
+            self._reader = WatchedReader(read, self._lost, self._progress.take)
+            stack.callback(self._progress.end)
             writer = WatchedWriter(write, self._writing)
             session = await self._enter_session(stack, self._reader, writer)
             self._phase = "handshake"
@@ -241,7 +247,7 @@ class Session:
         tool: str | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: Callable[[float, float | None, str | None], Any] | None = None,
+        progress: Progress | None = None,
     ) -> dict[str, Any]:
         """Send one request; returns the raw result.
 
@@ -258,29 +264,32 @@ class Session:
             params, meta = _as_plain_json(params), _as_plain_json(meta)
         except (ValueError, TypeError, RecursionError) as error:
             raise unsendable_error(attempt, error) from error
-        body, options = self.handshake.prepare_request(method, params, meta, headers)
         request_id = next(self._ids)
+        is_call = phase == "call"
+        if is_call:
+            meta = {**(meta or {}), "progressToken": request_id}
+        body, options = self.handshake.prepare_request(method, params, meta, headers)
         options["request_id"] = request_id
         loop = asyncio.get_running_loop()
         if total_s is None:
             end = None
         else:
             end = loop.time() + total_s
-        is_call = phase == "call"
 
         self._may_be_sent[request_id] = False
         try:
             async with self._clocks.request(timeout_s, end, is_call=is_call) as prolong:
 
-                async def on_progress(done: float, of: float | None, message: str | None) -> None:
+                def report(
+                    done: float, total: float | None, message: str | None
+                ) -> Awaitable[None] | None:
                     prolong()
                     if progress is not None:
-                        waiting = progress(done, of, message)
-                        if waiting is not None:
-                            await waiting
+                        return progress(done, total, message)
+                    return None
 
                 if is_call:
-                    options["on_progress"] = on_progress
+                    self._progress.by_call[request_id] = report
                 return await self._send(request_id, method, body, options)
         except TimeoutError as late:
             attempt = replace(attempt, was_sent=self._may_be_sent[request_id])
@@ -293,6 +302,7 @@ class Session:
             raise await self._request_error(attempt, request_id, error) from error
         finally:
             del self._may_be_sent[request_id]
+            self._progress.by_call.pop(request_id, None)
             self._failed_posts.pop(request_id, None)
             self._notes.pop(request_id, None)
 
@@ -465,9 +475,16 @@ class _Watched:
 
 
 class WatchedReader(_Watched):
-    """A stream to read from, which counts its messages and calls `watch()` once when it ends."""
+    """A stream to read from, which counts its messages and calls `watch()` once when it ends.
+
+    Messages that `take` takes are not passed on.
+    """
 
     count = 0
+
+    def __init__(self, stream: Any, watch: Callable[[], None], take: Callable[[Any], bool]) -> None:
+        super().__init__(stream, watch)
+        self._take = take
 
     @property
     def last_context(self) -> Any:
@@ -476,21 +493,25 @@ class WatchedReader(_Watched):
 
     async def receive(self) -> Any:
         """The next message."""
-        message = await self._stream.receive()
-        self.count += 1
-        return message
+        while True:
+            item = await self._stream.receive()
+            self.count += 1
+            if not self._take(getattr(item, "message", None)):
+                return item
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        try:
-            message = await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._watch()
-            raise
-        self.count += 1
-        return message
+        while True:
+            try:
+                item = await self._stream.__anext__()
+            except StopAsyncIteration:
+                self._watch()
+                raise
+            self.count += 1
+            if not self._take(getattr(item, "message", None)):
+                return item
 
 
 class WatchedWriter(_Watched):
