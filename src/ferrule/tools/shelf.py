@@ -45,7 +45,8 @@ class Shelf:
 
     def __init__(self, tools: Iterable[Tool] = (), search: Search = "bm25") -> None:
         """Make a shelf; raises `ConfigurationError` if the search cannot run here."""
-        self._by_name = {tool.name: tool for tool in tools}
+        self.by_name = {tool.name: tool for tool in tools}
+        """Its tools. `replace` puts another dict here, and changes none."""
         self._search: Search = search
         self._index: WordIndex | EmbeddingIndex | None = None
         self._vectors: dict[str, Vector] = {}
@@ -55,21 +56,21 @@ class Shelf:
 
     def replace(self, tools: Iterable[Tool]) -> None:
         """Replace the tools, for example when an MCP server lists new ones."""
-        self._by_name = {tool.name: tool for tool in tools}
+        self.by_name = {tool.name: tool for tool in tools}
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
-        return self._by_name.get(name)
+        return self.by_name.get(name)
 
     def matching(self, pattern: str) -> list[Tool]:
         """The tools that match a name or a glob, in the shelf's order.
 
         Globs are `*`, `?` and `[...]` as in `fnmatch`, case-sensitive.
         """
-        exact = self._by_name.get(pattern)
+        exact = self.by_name.get(pattern)
         if exact is not None:
             return [exact]
-        return [tool for name, tool in self._by_name.items() if fnmatchcase(name, pattern)]
+        return [tool for name, tool in self.by_name.items() if fnmatchcase(name, pattern)]
 
     def search(self, query: str, limit: int) -> list[Tool]:
         """The best tools for a query, best first.
@@ -77,14 +78,14 @@ class Shelf:
         In a search by words, a tool must share one with the query.
         """
         index = self._index
-        if index is None or index.by_name is not self._by_name:
+        if index is None or index.by_name is not self.by_name:
             with _indexing.lock:  # one thread embeds the tools, and the others wait
                 index = self._current_index()
         return index.best(query, limit)
 
     def _current_index(self) -> WordIndex | EmbeddingIndex:
         # Both are read once: another run may replace the tools meanwhile.
-        index, by_name = self._index, self._by_name
+        index, by_name = self._index, self.by_name
         if index is not None and index.by_name is by_name:
             return index
         if self._search == "bm25":
@@ -102,13 +103,13 @@ class Shelf:
         return Load(*(tool.name for tool in tools))
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._by_name.values())
+        return iter(self.by_name.values())
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self.by_name)
 
     def __repr__(self) -> str:
-        return f"Shelf([{', '.join(self._by_name)}])"
+        return f"Shelf([{', '.join(self.by_name)}])"
 
 
 def check_search(search: Any) -> None:

@@ -18,6 +18,7 @@ from ferrule.errors import MCPConnectionError
 from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
+from ferrule.programs.tool_use import live
 from ferrule.runs.run import Run
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.server_tools import separate_names
@@ -393,3 +394,27 @@ def test_what_a_program_cannot_offer_is_said_when_the_tools_are_known(sums: Any)
     agent = ReAct("task -> answer", [server], intention=True)
     with pytest.raises(ferrule.errors.ToolDefinitionError, match="intention"):
         _ = agent.tools
+
+
+def test_a_run_does_not_walk_over_all_tools_of_its_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A shelf may hold 10,000 of them: they are grouped once, and again if the shelf changes."""
+    grouped: list[str] = []
+    server_of = live._server_of
+    monkeypatch.setattr(
+        live, "_server_of", lambda tool: grouped.append(tool.name) or server_of(tool)
+    )
+    with MCPServer.in_memory(remote("sums", times), name="sums") as tools:
+        toolbox = Toolbox([tools["add"]], shelf=[tools["times"]])
+        agent = ReAct("task -> answer", toolbox, native=True)
+        assert agent(task="Go.", lm=script(True)).answer
+        assert "times" in grouped
+        grouped.clear()
+        for _ in range(2):
+            assert agent(task="Go.", lm=script(True)).answer
+        assert grouped == []
+        assert toolbox.shelf is not None
+        toolbox.shelf.replace([tools["times"]])
+        assert agent(task="Go.", lm=script(True)).answer
+        assert "times" in grouped

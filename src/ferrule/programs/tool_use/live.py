@@ -12,9 +12,12 @@ replay cannot know it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
+
+from msgspec import Struct
 
 from ferrule.acts import Act, CallTools, Once, Tell
 from ferrule.errors import ConfigurationError, MCPError
@@ -23,6 +26,7 @@ from ferrule.programs.tool_use.chosen import ChosenTools
 from ferrule.programs.tool_use.use import has_changes
 from ferrule.tools.execution.tool_changes import module_callback
 from ferrule.tools.mcp.tool import RemoteCall
+from ferrule.tools.mcp_definition import MCPDefinition
 from ferrule.tools.server_tools import rename_tool
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolSpec
     from ferrule.values.outcome import Step
 
+_Definitions = dict[int, dict[str, MCPDefinition]]
+"""By the `id` of a server: the definitions of its tools, by their names on the server."""
 _ServerTool = tuple[int, str]
 """A tool of a server: the server's `id`, and the tool's name there.
 
@@ -137,11 +143,8 @@ class LiveTools:
     @classmethod
     def of(cls, toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveTools | None:
         """Make one for a run; None if none of its tools is on a server."""
-        tools = (*toolbox, *(toolbox.shelf or ()))
-        servers: dict[int, Any] = {}
-        for server in (*toolbox.servers, *map(_server_of, tools)):
-            if server is not None:
-                servers[id(server)] = server
+        remote = _RemoteTools.of(toolbox)
+        servers = {id(server): server for server in (*toolbox.servers, *remote.servers)}
         if not servers:
             return None
         return cls(toolbox, host, tuple(servers.values()), is_resumed=conditions.is_resumed)
@@ -153,21 +156,21 @@ class LiveTools:
         self._host = host
         self._servers = servers
         self._is_resumed = is_resumed
-        tools = (*host.owner.toolbox, *(toolbox.shelf or ()))
         self._whole = {id(server) for server in toolbox.servers}
         """The servers given as a whole, not tool by tool: their new tools are offered."""
-        self._have: dict[int, Any] = {id(server): {} for server in servers}
+        self._have: dict[int, Any] = {}
         """For each server, the definitions that this run has, by their names on the server."""
-        for tool in tools:
-            server_id = id(_server_of(tool))
-            if tool.mcp and server_id in self._have:
-                self._have[server_id][tool.mcp.name] = tool.mcp
+        offered = _RemoteTools.of(host.owner.toolbox).offered
+        shelved = _RemoteTools.of(toolbox).shelved
+        for server_id in map(id, servers):
+            self._have[server_id] = offered.get(server_id, {}) | shelved.get(server_id, {})
+        self._began_with = (offered, shelved)
         self._seen: dict[int, Any] = {}
         """For each server, the listing that was compared last."""
         self._away: set[int] = set()
         """The servers that could not be listed again and that this run has reported."""
-        self._known = set(_server_tools(tools))
-        """Every tool that this run has had. One that is not here is new, and may be offered."""
+        self._known: set[_ServerTool] = set()
+        """The tools that this run has had since it began."""
         host.server_tools = _call_weakly(self._current_tools)
         self._lister: ToolSpec = Tool(
             self._list_again,
@@ -274,11 +277,18 @@ class LiveTools:
                 tools.append(_newer(tool, fresh[server_tool]))
         for tool in self._offered(current):
             server_tool = _server_tool(tool)
-            if server_tool is not None and server_tool not in self._known:
+            if server_tool is not None and self._is_new(server_tool):
                 tools.append(tool)
         self._known |= fresh.keys() | set(_server_tools(before))
         context.module.init_module(tools)
         return "The tools of the servers are as they list them now."
+
+    def _is_new(self, server_tool: _ServerTool) -> bool:
+        """Whether the run has never had a tool. It may then be offered."""
+        server_id, name = server_tool
+        if any(name in definitions.get(server_id, ()) for definitions in self._began_with):
+            return False
+        return server_tool not in self._known
 
     def _take_listings(self) -> set[int]:
         """Remember what the servers list now. Returns the servers that have a list, by `id`."""
@@ -357,6 +367,48 @@ async def _list_one(server: Any) -> None:
             await server.achanges()
         if server.listed is not None:
             await server.atools()
+
+
+class _RemoteTools(Struct, frozen=True):
+    """The tools of MCP servers in a toolbox. Do not change them: all its runs share this."""
+
+    servers: tuple[Any, ...]
+    offered: _Definitions
+    shelved: _Definitions
+    on_shelf: Mapping[str, Tool] | None
+    """What was on the shelf."""
+
+    @classmethod
+    def of(cls, toolbox: Toolbox) -> _RemoteTools:
+        """Those of a toolbox, read once: a server may have 10,000 tools, and each run asks."""
+        on_shelf = None
+        if toolbox.shelf is not None:
+            on_shelf = toolbox.shelf.by_name
+        # A run may replace what is on the shelf. What is kept holds it, so that its `id` is not
+        # given to another.
+        return toolbox.cached_value(
+            ("remote tools", id(on_shelf)), lambda: cls._read(toolbox, on_shelf)
+        )
+
+    @classmethod
+    def _read(cls, toolbox: Toolbox, on_shelf: Mapping[str, Tool] | None) -> _RemoteTools:
+        servers: dict[int, Any] = {}
+        offered = _by_server(toolbox, servers)
+        shelved = _by_server((on_shelf or {}).values(), servers)
+        return cls(tuple(servers.values()), offered, shelved, on_shelf)
+
+
+def _by_server(tools: Iterable[Tool], servers: dict[int, Any]) -> _Definitions:
+    """The definitions of servers' tools. Adds the servers to `servers`."""
+    definitions: _Definitions = {}
+    for tool in tools:
+        server = _server_of(tool)
+        if server is None:
+            continue
+        servers[id(server)] = server
+        if tool.mcp is not None:
+            definitions.setdefault(id(server), {})[tool.mcp.name] = tool.mcp
+    return definitions
 
 
 def _newer(tool: Tool, fresh: Tool) -> Tool:
