@@ -127,7 +127,9 @@ def read_part(value: Any) -> Part:
                 pass
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InputError(f"A part of type {form['type']!r} cannot be read: {reason}") from error
+        raise InputError(
+            f"A part of type {form['type']!r} is incomplete or not valid: {reason}"
+        ) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"A part of type {form['type']!r} is incomplete: {shown(form)}."

@@ -75,7 +75,6 @@ LEFT = {
     "zip": File(data="QUJD", media_type="application/zip"),
     "no_text": File(data="/w==", media_type="text/plain"),
     "empty": File(data=coded(" "), media_type="text/plain"),
-    "no_base64": File(data="?", media_type="text/plain"),
     "text_at": File(url="https://h/a.txt", media_type="text/plain"),
 }
 
