@@ -340,6 +340,27 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
     return inputs.pop("deps")
 
 
+def take_state(program: Any, inputs: dict[str, Any]) -> Any:
+    """Take the run to resume, `resume_state`, out of the keywords of a call.
+
+    It stays there if the program has an input of that name.
+    """
+    if "resume_state" not in inputs or _has_input(program, "resume_state"):
+        return None
+    return inputs.pop("resume_state")
+
+
+def take_named(program: Any, inputs: dict[str, Any], name: str, value: Any) -> Any:
+    """An option that `start` and `stream` name among their parameters.
+
+    None, and the value is an input, if the program has an input of that name.
+    """
+    if value is None or not _has_input(program, name):
+        return value
+    inputs[name] = value
+    return None
+
+
 def take_about(program: Any, inputs: dict[str, Any]) -> dict[str, Any]:
     """Take `metadata` and `title` of the run out of the keywords of a call.
 

@@ -21,6 +21,8 @@ from ferrule.programs.calling import (
     ProgramName,
     take_about,
     take_deps,
+    take_named,
+    take_state,
     typed_call,
     typed_start,
 )
@@ -132,7 +134,7 @@ class Module(Batches[S, D, P]):
         """
         if self.is_only_async:
             return self(*args, **inputs)
-        state = inputs.pop("resume_state", None)
+        state = take_state(self, inputs)
         if state is not None:
             return resume_program(self, state, inputs, None)
         return call_program(self._as_flow(), args, inputs)
@@ -140,7 +142,7 @@ class Module(Batches[S, D, P]):
     @with_settings_of_call
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
-        state = inputs.pop("resume_state", None)
+        state = take_state(self, inputs)
         if state is not None:
             return await aresume_program(self, state, inputs, None)
         return await acall_program(self._as_flow(), args, inputs)
@@ -167,7 +169,8 @@ class Module(Batches[S, D, P]):
         Raises `ConfirmationRequired`, which carries the run, if a person must decide.
         `resume_state=` resumes that run (also in `stream`): pass a `ResumeState`, or the exception
         itself for "yes"; None starts a new run. It also takes a `LimitReachedError`, with larger
-        `limits=`. Tools find `deps=` in their `Context`; it is never
+        `limits=`. If the program has an input called `resume_state`, the keyword is that input, and
+        `resume` and `Run.resume` resume a run. Tools find `deps=` in their `Context`; it is never
         stored. If the program has an input called `deps`, the keyword is that input, and
         `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool declares
         `Context[X]` and gets no `deps`.
@@ -178,7 +181,7 @@ class Module(Batches[S, D, P]):
         """
         deps = take_deps(self, inputs)
         options = take_about(self, inputs)
-        state = inputs.pop("resume_state", None)
+        state = take_state(self, inputs)
         with callers_frames:
             if state is None:
                 return call_program(self, args, inputs, deps, about(**options))
@@ -191,7 +194,7 @@ class Module(Batches[S, D, P]):
         """`__call__` on an event loop."""
         deps = take_deps(self, inputs)
         options = take_about(self, inputs)
-        state = inputs.pop("resume_state", None)
+        state = take_state(self, inputs)
         with callers_frames:
             if state is None:
                 return await acall_program(self, args, inputs, deps, about(**options))
@@ -237,6 +240,8 @@ class Module(Batches[S, D, P]):
         resume the run: `Run.load(store, id, program)`. For `deps`, `metadata` and `title`, see
         `__call__`. Raises `StoreError` if the run cannot be stored.
         """
+        store = take_named(self, inputs, "store", store)
+        run_id = take_named(self, inputs, "run_id", run_id)
         deps = take_deps(self, inputs, deps)
         options = take_about(self, inputs)
         with callers_frames:
@@ -255,6 +260,8 @@ class Module(Batches[S, D, P]):
         **inputs: Any,
     ) -> Run[S]:
         """`start` on an event loop."""
+        store = take_named(self, inputs, "store", store)
+        run_id = take_named(self, inputs, "run_id", run_id)
         deps = take_deps(self, inputs, deps)
         options = take_about(self, inputs)
         with callers_frames:
@@ -340,9 +347,11 @@ class Module(Batches[S, D, P]):
 
         Leaving the loop cancels the run.
         """
+        store = take_named(self, inputs, "store", store)
+        run_id = take_named(self, inputs, "run_id", run_id)
         deps = take_deps(self, inputs, deps)
         options = take_about(self, inputs)
-        state = inputs.pop("resume_state", None)
+        state = take_state(self, inputs)
         if state is not None:
             refuse_about(options)
             return resume_stream(self, state, inputs, deps)

@@ -779,3 +779,64 @@ def test_a_run_resumes_with_an_array_that_it_was_started_with() -> None:
     with pytest.raises(ConfirmationRequired) as raised:
         program(table=table)
     assert program(resume_state=ResumeState(raised.value, "yes"), table=table) == "yes"
+
+
+class Continued(Module):
+    def forward(self, resume_state: str) -> Any:
+        return ferrule.Prediction(answer=f"from {resume_state}")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda program: program(resume_state="page 3"),
+        lambda program: asyncio.run(program.acall(resume_state="page 3")),
+        lambda program: program.start(resume_state="page 3").prediction,
+        lambda program: program.bind(resume_state="page 3")(),
+        lambda program: _to_its_end(program.stream(resume_state="page 3")).prediction,
+    ],
+    ids=["call", "acall", "start", "bind", "stream"],
+)
+def test_an_input_called_resume_state_is_that_input(call: Any) -> None:
+    """As inputs that are called as other options are."""
+    with context(lm=ScriptedLM([{"outputs": {"answer": "from page 3"}}])):
+        assert call(Predict("resume_state -> answer")).answer == "from page 3"
+    assert call(Continued()).answer == "from page 3"
+
+
+@pytest.mark.parametrize("name", ["store", "run_id", "deps", "metadata", "title", "resume_state"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda program, inputs: program.start(**inputs),
+        lambda program, inputs: asyncio.run(program.astart(**inputs)),
+        lambda program, inputs: program.bind(**inputs).start(),
+        lambda program, inputs: _to_its_end(program.stream(**inputs)).run,
+    ],
+    ids=["start", "astart", "bind", "stream"],
+)
+def test_an_input_that_is_called_as_an_option_of_a_run_wins(name: str, call: Any) -> None:
+    with context(lm=ScriptedLM([{"outputs": {"answer": "ok"}}])):
+        run = call(Predict(f"{name} -> answer"), {name: "mine"})
+    assert run.error is None
+    assert run.inputs == {name: "mine"}
+
+
+def test_a_program_with_such_an_input_is_resumed_by_its_method() -> None:
+    @tool(require_confirmation=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = ReAct("resume_state -> answer", [pay], native=True)
+    steps = [native_step("t", "pay", {}), native_step("t", "finish", {"answer": "ok"})]
+    with context(lm=ScriptedLM(steps)):
+        with pytest.raises(ConfirmationRequired) as waiting:
+            agent(resume_state="page 3")
+        assert agent.resume("yes", waiting.value).answer == "ok"
+
+
+def _to_its_end(stream: Any) -> Any:
+    for _ in stream:
+        pass
+    return stream
