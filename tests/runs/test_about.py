@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ferrule
-from ferrule import History, InputError, MemoryStore, Module, Predict, ReAct, Run, tool
+from ferrule import History, InputError, MemoryStore, Module, Predict, ReAct, Run, Signature, tool
 from ferrule.events import RunStarted
 from ferrule.runs.about import about, digests
 from ferrule.testing import ScriptedLM
@@ -263,6 +263,7 @@ def test_they_leave_a_store_with_the_inputs(lm: ScriptedLM) -> None:
 
 
 def test_a_history_and_other_inputs_are_not_touched(lm: ScriptedLM) -> None:
-    agent = Predict("history: History, question -> answer", custom_types={"History": History})
+    signature = Signature("history: History, question -> answer", custom_types={"History": History})
+    agent = Predict(signature)
     run = agent.start(history=History(messages=[]), question="?", title="T")
     assert (sorted(run.inputs), run.title) == (["history", "question"], "T")
