@@ -8,6 +8,7 @@ import pytest
 
 import ferrule
 from ferrule import (
+    Grant,
     Limits,
     ReAct,
     Run,
@@ -281,6 +282,21 @@ def test_calls_that_wait_take_no_place_in_a_limit(*, is_approved: bool, any_stor
     with ferrule.context(lm=ScriptedLM([])):
         again = Run.load(any_store, waiting.id, program)
         assert refusals(again) == refusals(waiting)
+
+
+def test_a_call_that_a_limit_refuses_uses_up_no_grant(any_store: Any) -> None:
+    program = payer(Limits(per_tool={"pay": 1}))
+    with ferrule.context(lm=ScriptedLM(paying(5))):
+        waiting = program.start(question="?", store=any_store)
+    waiting.answer(waiting.pending[0].approve(always=Grant(args="any", calls=1)))
+    with ferrule.context(lm=ScriptedLM([*paying(6), FINISH])):
+        waiting.resume()
+    assert waiting.status == "done", waiting.error
+    assert RAN == ["paid 5"]
+    assert len(refusals(waiting)) == 1
+    assert not any(decision.via.startswith("grant:") for decision in waiting.decisions)
+    with ferrule.context(lm=ScriptedLM([])):
+        assert refusals(Run.load(any_store, waiting.id, program)) == refusals(waiting)
 
 
 def test_a_question_of_the_model_is_asked_at_any_limit() -> None:

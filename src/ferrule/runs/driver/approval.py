@@ -286,7 +286,7 @@ async def _find_decision(
     if decision is not None:
         await frame.write(Entry(slot, "decision", digest, decision, secrets_of(question)))
         run.decided(decision)
-    elif run.decisions:
+    elif run.decisions and _has_place(frame, subject):
         decision = await _granted(frame, question, slot, digest)
     if decision is None:
         return OpenQuestion(slot, digest, question)
@@ -303,6 +303,13 @@ def _was_refused(run: RunState, slot: Slot) -> bool:
         return False
     entry = unread.get(slot.rpartition("?a")[0])
     return entry is not None and entry.kind == "result"
+
+
+def _has_place(frame: Frame, subject: Subject) -> bool:
+    """Whether the limits leave the call a place: one that is refused must not use up a grant."""
+    if frame.budget is None or subject.kind != "confirm":
+        return True
+    return frame.budget.has_place() and frame.budget.has_place_of(subject.call.name)
 
 
 async def _shown_before(
