@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from io import StringIO
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from ferrule import (
     progress,
     tool,
 )
+from ferrule.runs.observers import from_any_thread
 from ferrule.testing import ScriptedLM
 from ferrule.values.tracebacks import without_traces
 
@@ -322,3 +325,43 @@ def test_an_idle_observer_receives_nothing_of_direct_calls_either() -> None:
         ScriptedLM(["hello"])("hi")
         ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
     assert Idle.seen == []
+
+
+def test_many_events_of_another_thread_wake_the_loop_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = [events.Custom("at", i) for i in range(500)]
+    told: list[Any] = []
+    wakes: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        wake = loop.call_soon_threadsafe
+        tell = from_any_thread(told.append)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                loop, "call_soon_threadsafe", lambda *work: wakes.append(work) or wake(*work)
+            )
+            for half in (sent[:250], sent[250:]):
+                thread = Thread(target=lambda half=half: [tell(event) for event in half])
+                thread.start()
+                thread.join()  # blocks the loop
+                await asyncio.sleep(0)
+                assert told[-1] is half[-1]
+
+    asyncio.run(main())
+    assert told == sent
+    assert len(wakes) == 2
+
+
+def test_events_for_a_closed_loop_are_dropped() -> None:
+    told: list[Any] = []
+
+    async def main() -> Any:
+        return from_any_thread(told.append)
+
+    tell = asyncio.run(main())
+    thread = Thread(target=lambda: [tell(events.Custom("late", i)) for i in range(3)])
+    thread.start()
+    thread.join()
+    assert told == []

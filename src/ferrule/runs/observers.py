@@ -112,18 +112,34 @@ def from_any_thread(put: Callable[[events.Event], None]) -> Callable[[events.Eve
     """Make `put` thread-safe.
 
     Sync tools report progress from worker threads, but only the loop's thread may use an asyncio
-    queue.
+    queue. The loop is woken once for all events that come before it runs.
     """
     import asyncio
 
     loop, home = asyncio.get_running_loop(), threading.get_ident()
+    waiting: list[events.Event] = []
+    waiting_changes = threading.Lock()
+
+    def put_waiting() -> None:
+        with waiting_changes:
+            batch = waiting.copy()
+            waiting.clear()
+        for event in batch:
+            put(event)
 
     def tell(event: events.Event) -> None:
         if threading.get_ident() == home:
             put(event)
-        else:
-            with suppress(RuntimeError):  # the loop is closed: no listener is left
-                loop.call_soon_threadsafe(put, event)
+            return
+        with waiting_changes:
+            waiting.append(event)
+            is_first = len(waiting) == 1
+        if not is_first:
+            return  # the loop is woken already
+        try:
+            loop.call_soon_threadsafe(put_waiting)
+        except RuntimeError:  # the loop is closed: no listener is left
+            waiting.clear()
 
     return tell
 
