@@ -1,4 +1,6 @@
-"""The types that tools take, as pydantic knows them: for random walks over the grammars of their schemas."""
+"""The types that tools take, as pydantic knows them: for random walks over the grammars of their
+schemas.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ SAY_LESS: dict[str, tuple[Any, str]] = {
         '"a"',
     ),
 }
-"""Types whose schema says less than they take, with a value that only the type refuses: calls with one are refused after decoding."""
+"""Types whose schema says less than they take, with a value that only the type refuses: calls with
+one are refused after decoding.
+"""
 
 
 def rejected(name: str, walks: int) -> list[str]:

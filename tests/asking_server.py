@@ -1,8 +1,9 @@
 """An MCP server on stdio, without the SDK, that asks before it goes on: in the way of either era.
 
-`python asking_server.py {legacy|modern} LOG`: each `tools/call` leaves a line in LOG. Tools: `book` asks twice, for a name and for seats
-(a "strict" one fails without an answer); `pay` asks nothing and has no hints; `page` asks that a page be opened; `changed` says that the list
-changed. `LOG.tools`, if it is there, is what is listed instead, as JSON.
+`python asking_server.py {legacy|modern} LOG`: each `tools/call` leaves a line in LOG. Tools: `book`
+asks twice, for a name and for seats (a "strict" one fails without an answer); `pay` asks nothing
+and has no hints; `page` asks that a page be opened; `changed` says that the list changed.
+`LOG.tools`, if it is there, is what is listed instead, as JSON.
 """
 
 from __future__ import annotations

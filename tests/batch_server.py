@@ -1,7 +1,7 @@
 """A provider's batch API on loopback: OpenAI's files and batches, Anthropic's message batches.
 
-It checks what it gets with the providers' own types, counts each request that it takes, and calls a hook at the points where a client may die. Subclasses
-and options make it lie.
+It checks what it gets with the providers' own types, counts each request that it takes, and calls a
+hook at the points where a client may die. Subclasses and options make it lie.
 """
 
 from __future__ import annotations

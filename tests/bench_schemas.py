@@ -1,7 +1,9 @@
-"""Two hundred schemas of the kinds that JSONSchemaBench has, and what a grammar makes of any schema.
+"""Two hundred schemas of the kinds that JSONSchemaBench has, and what a grammar makes of any
+schema.
 
-The kinds: functions as models are asked to call them, objects of Kubernetes, events of Snowplow, configuration files from GitHub. Each has
-the keywords, drafts, references and habits that such schemas have. They are made here by chance from fixed seeds; none is copied.
+The kinds: functions as models are asked to call them, objects of Kubernetes, events of Snowplow,
+configuration files from GitHub. Each has the keywords, drafts, references and habits that such
+schemas have. They are made here by chance from fixed seeds; none is copied.
 """
 
 from __future__ import annotations
@@ -294,9 +296,11 @@ SCHEMAS: dict[str, _Schema] = {
 
 
 def judged(schema: _Schema, walks: int = 6) -> tuple[str, list[str]]:
-    """What a grammar makes of a schema (`exact`, `rewritten`, `partial` or `refused`), and what speaks against that.
+    """What a grammar makes of a schema (`exact`, `rewritten`, `partial` or `refused`), and what
+    speaks against that.
 
-    Random answers are checked with jsonschema. Of a schema that is `partial`, one that does not fit must break a keyword that is named.
+    Random answers are checked with jsonschema. Of a schema that is `partial`, one that does not fit
+    must break a keyword that is named.
     """
     faults: list[str] = []
     try:

@@ -27,7 +27,8 @@ settings.register_profile("ferrule", deadline=None, max_examples=50)
 settings.register_profile("long", deadline=None, max_examples=1500)  # `make fuzz`
 settings.load_profile("ferrule")
 
-# Started in the background of a shell, a process ignores SIGINT, and so do all it starts: the tests of Ctrl-C would wait forever.
+# Started in the background of a shell, a process ignores SIGINT, and so do all it starts: the tests
+# of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -68,7 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """Save what `scripts/coverage.sh` measured: pytest-xdist kills a worker that needs more than 10 s to exit, as on a busy machine."""
+    """Save what `scripts/coverage.sh` measured: pytest-xdist kills a worker that needs more than 10
+    s to exit, as on a busy machine.
+    """
     coverage = sys.modules.get("coverage")
     if coverage is not None and (measuring := coverage.Coverage.current()) is not None:
         measuring.save()
@@ -78,7 +81,9 @@ def pytest_sessionfinish() -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """In `scripts/check-core.sh`, skip a file of tests that imports what no test needs of ferrule alone. An import of ferrule's own still fails."""
+    """In `scripts/check-core.sh`, skip a file of tests that imports what no test needs of ferrule
+    alone. An import of ferrule's own still fails.
+    """
     report = yield
     error = (
         report.call.excinfo.value if os.environ.get("FERRULE_CORE_TEST") and report.failed else None
@@ -101,7 +106,9 @@ def pytest_make_collect_report(
 
 @pytest.fixture
 def busy_switching() -> Iterator[None]:
-    """Threads change places as often as they can, except under `scripts/coverage.sh`: CPython 3.11 cannot begin to trace two threads at once."""
+    """Threads change places as often as they can, except under `scripts/coverage.sh`: CPython 3.11
+    cannot begin to trace two threads at once.
+    """
     before = sys.getswitchinterval()
     if sys.gettrace() is None:
         sys.setswitchinterval(1e-6)
@@ -111,7 +118,9 @@ def busy_switching() -> Iterator[None]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What this test logs: a thread that an earlier test left behind may still ask its model again, and say so."""
+    """What this test logs: a thread that an earlier test left behind may still ask its model again,
+    and say so.
+    """
     older = set(threading.enumerate()) - {threading.current_thread()}
 
     def is_ours(record: logging.LogRecord) -> bool:
@@ -124,7 +133,9 @@ def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[postgres_server.PostgresServer]:
-    """A Postgres for this session; a test that needs it is skipped where there is none, unless FERRULE_PG_TEST insists."""
+    """A Postgres for this session; a test that needs it is skipped where there is none, unless
+    FERRULE_PG_TEST insists.
+    """
     why = postgres_server.none_here()
     if why is not None:
         (pytest.fail if postgres_server.INSISTS else pytest.skip)(f"needs Postgres: {why}")

@@ -1,7 +1,9 @@
-"""Calls that are valid by construction: what a model without any knowledge writes, and what the masks cost.
+"""Calls that are valid by construction: what a model without any knowledge writes, and what the
+masks cost.
 
-Needs llguidance alone. The vocabulary of 32,000 tokens is made of text of this repository, with pieces of JSON; the sampler is a model with
-random weights at temperature 1, without top-k and top-p. Each figure of time stands beside the engine's own.
+Needs llguidance alone. The vocabulary of 32,000 tokens is made of text of this repository, with
+pieces of JSON; the sampler is a model with random weights at temperature 1, without top-k and
+top-p. Each figure of time stands beside the engine's own.
 """
 
 from __future__ import annotations

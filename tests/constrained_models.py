@@ -1,6 +1,8 @@
-"""Calls that are valid by construction, from models with random weights: transformers, llama.cpp and its server, and whole agents.
+"""Calls that are valid by construction, from models with random weights: transformers, llama.cpp
+and its server, and whole agents.
 
-What is not installed is left out, and named. `scripts/constrained.sh` runs it after `constrained.py`, which has the tools.
+What is not installed is left out, and named. `scripts/constrained.sh` runs it after
+`constrained.py`, which has the tools.
 """
 
 from __future__ import annotations
@@ -131,7 +133,9 @@ def report_calls(name: str, lm: Any, number: int) -> None:
 
 
 def report_server(folder: Path, number: int) -> None:
-    """Print how many calls of llama.cpp's server are valid, which gets the grammar with each request."""
+    """Print how many calls of llama.cpp's server are valid, which gets the grammar with each
+    request.
+    """
     port = free_port()
     (folder / "serve.py").write_text(LLAMA)
     command = [

@@ -1,4 +1,6 @@
-"""A TCP proxy on loopback that cuts connections between a client and its server, at a chosen moment."""
+"""A TCP proxy on loopback that cuts connections between a client and its server, at a chosen
+moment.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,12 @@ class CuttingProxy:
         self.requests = 0
         """How many times a client sent something."""
         self.cuts_answers = 0
-        """How many more answers are lost with their connections: the server has done what was asked."""
+        """How many more answers are lost with their connections: the server has done what was
+        asked.
+        """
         self.cuts_requests = 0
-        """How many more requests are lost with their connections: the server does not hear of them."""
+        """How many more requests are lost with their connections: the server does not hear of them.
+        """
         self.is_down = False
         """Refuse new connections."""
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()

@@ -1,4 +1,6 @@
-"""Damage to stored data, for properties: JSON with one wrong place, and bytes that were flipped, cut off or written in another encoding."""
+"""Damage to stored data, for properties: JSON with one wrong place, and bytes that were flipped,
+cut off or written in another encoding.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def damaged_json(draw: st.DrawFn, text: str) -> str:
-    """A JSON text with a wrong value at one place, without it, cut off, or nested too deeply to be read."""
+    """A JSON text with a wrong value at one place, without it, cut off, or nested too deeply to be
+    read.
+    """
     value = json.loads(text)
     kind = draw(st.sampled_from(["wrong", "wrong", "wrong", "absent", "cut", "deep"]))
     if kind == "cut":

@@ -1,9 +1,9 @@
 """A mirror for writers: how dense the code of ferrule is, compared with packages of its field.
 
-`python -m tests.density [FOLDER ...]` prints, for ferrule (or the folders) and for each peer that is
-installed: conditional expressions and comments in 1,000 lines of code (blank lines do not count), how
-many conditional expressions hold another, lines over 100 columns, and the names assigned most often.
-Nothing checks these figures: they say where to look, not what to write.
+`python -m tests.density [FOLDER ...]` prints, for ferrule (or the folders) and for each peer that
+is installed: conditional expressions and comments in 1,000 lines of code (blank lines do not
+count), how many conditional expressions hold another, lines over 100 columns, and the names
+assigned most often. Nothing checks these figures: they say where to look, not what to write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What stays different in the facades of DSPy and udspy: the last tables of docs/coming-from/differences.md.
+"""What stays different in the facades of DSPy and udspy: the last tables of
+docs/coming-from/differences.md.
 
 As in `differences.py`, each row is a function that tries it.
 """

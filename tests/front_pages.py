@@ -1,4 +1,6 @@
-"""What clients of AG-UI and of Vercel's AI SDK make of a response, and whether it keeps their rules. Their real clients: `scripts/front-ends.sh`."""
+"""What clients of AG-UI and of Vercel's AI SDK make of a response, and whether it keeps their
+rules. Their real clients: `scripts/front-ends.sh`.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def drafted(*, at_once: bool, best: int) -> list[Any]:
 
 
 class AGUIClient:
-    """A client of AG-UI: checks each event by the package's types and the order by the specification, and keeps the messages."""
+    """A client of AG-UI: checks each event by the package's types and the order by the
+    specification, and keeps the messages.
+    """
 
     def __init__(self, *messages: dict[str, Any]) -> None:
         self.messages = list(messages)

@@ -1,7 +1,8 @@
 """Schemas by chance with the keywords of real tools, and values for them.
 
-The values are ours, or those of hypothesis-jsonschema, which fit more often: texts for patterns and formats, and combined keywords. Its
-newest release (0.23.1) calls `many.more()`, which hypothesis has replaced by an iterator; `_Many` has both.
+The values are ours, or those of hypothesis-jsonschema, which fit more often: texts for patterns and
+formats, and combined keywords. Its newest release (0.23.1) calls `many.more()`, which hypothesis
+has replaced by an iterator; `_Many` has both.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ PATTERNS = {
     "^(a|b)?$": "a",
     "^[0-9]{4}-[0-9]{2}$": "2026-11",
 }
-"""Patterns that mean the same in ECMA 262 and Python, where `\\d` also has the digits of other scripts; and a text for each."""
+"""Patterns that mean the same in ECMA 262 and Python, where `\\d` also has the digits of other
+scripts; and a text for each.
+"""
 _NOTES = st.fixed_dictionaries(
     {},
     optional={
@@ -304,16 +307,20 @@ _from_schema.cu = SimpleNamespace(many=_Many)
 
 @st.composite
 def schemas_with_fitting_arguments(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A schema, and arguments by hypothesis-jsonschema: two that fit, but for keywords that it does not know, and two that nearly do."""
+    """A schema, and arguments by hypothesis-jsonschema: two that fit, but for keywords that it does
+    not know, and two that nearly do.
+    """
     schema = draw(schemas())
     values = from_schema(schema)
     assume(not values.is_empty)
     try:
         fitting = draw(values), draw(values)
-    # A definition refers to itself, or stands in a keyword unknown to the library; or one of the library's own assertions fails.
+    # A definition refers to itself, or stands in a keyword unknown to the library; or one of the
+    # library's own assertions fails.
     except (HypothesisRefResolutionError, Unresolvable, AssertionError):
         reject()
-    # It takes `int(1e300)` for the constant 1e300, and so does `jsonschema`. As JSON, 1e300 is another number: a 1 and 300 zeros.
+    # It takes `int(1e300)` for the constant 1e300, and so does `jsonschema`. As JSON, 1e300 is
+    # another number: a 1 and 300 zeros.
     assume(str(int(1e300)) not in json.dumps(fitting))
     name = draw(st.sampled_from([*fitting[0], "a"]))
     return schema, [

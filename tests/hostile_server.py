@@ -1,7 +1,7 @@
 """An MCP server on stdio whose tools try to hide what a call of them does.
 
-`python hostile_server.py LOG`: each `tools/call` leaves its name and arguments in LOG, as a line of JSON. A trick
-is a tool and the arguments that a model, which believes the server, calls it with.
+`python hostile_server.py LOG`: each `tools/call` leaves its name and arguments in LOG, as a line of
+JSON. A trick is a tool and the arguments that a model, which believes the server, calls it with.
 """
 
 from __future__ import annotations

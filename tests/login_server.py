@@ -1,7 +1,9 @@
-"""A protected MCP server and its authorization server, on one port of this machine: for tests of the log-in.
+"""A protected MCP server and its authorization server, on one port of this machine: for tests of
+the log-in.
 
-The authorization server has its endpoints below `/auth`, so that a client which guesses them at the root does not find them. Attributes of
-`LoginServer` say what the person does there, and count what the client did.
+The authorization server has its endpoints below `/auth`, so that a client which guesses them at the
+root does not find them. Attributes of `LoginServer` say what the person does there, and count what
+the client did.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class LoginServer:
         if renewals:
             self.renewals.clear()
 
-    # -- authorization server -----------------------------------------------------------------------------------
+    # -- authorization server
 
     async def resource(self, request: Request) -> JSONResponse:
         return JSONResponse(
@@ -218,7 +220,7 @@ class LoginServer:
             },
         )
 
-    # -- protected resource -------------------------------------------------------------------------------------
+    # -- protected resource
 
     def guarded(self, app: Any) -> Any:
         async def guard(scope: Scope, receive: Receive, send: Send) -> None:
@@ -306,7 +308,9 @@ def login_server(**settings: Any) -> Iterator[LoginServer]:
 
 
 def browse(address: str) -> bool:
-    """Stands in for a browser: follows the redirect to the client, after the client's hook has returned."""
+    """Stands in for a browser: follows the redirect to the client, after the client's hook has
+    returned.
+    """
     threading.Thread(target=follow, args=(address,), daemon=True).start()
     return True
 

@@ -1,8 +1,9 @@
-"""A store of many runs, and how long it takes to find some: `python -m tests.many_runs FILE [COUNT]`.
+"""A store of many runs, and how long it takes to find some: `python -m tests.many_runs FILE
+[COUNT]`.
 
 Makes COUNT runs (2,000 by default) of a support desk over two weeks, unless the file has them, and
-prints milliseconds of the processor as JSON. In the second week, one model answers more slowly. Look at
-the file with `ferrule ui --store FILE`.
+prints milliseconds of the processor as JSON. In the second week, one model answers more slowly.
+Look at the file with `ferrule ui --store FILE`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The tests on every Python of this machine: `python tests/matrix.py [3.13 3.14t ...] [-- arguments of pytest]`; `scripts/matrix.sh` runs it whole.
+"""The tests on every Python of this machine: `python tests/matrix.py [3.13 3.14t ...] [-- arguments
+of pytest]`; `scripts/matrix.sh` runs it whole.
 
-The Pythons are those on the PATH, those of pyenv and those of uv. Each gets a venv of its own, `.venv-3.13`, with the pins of
-`requirements/dev.txt`, and all tests. A Python that the project names in its classifiers and that the machine does not have is named
-at the end; it is no failure, but a version that was asked for is. The exit code says whether all that ran were green.
+The Pythons are those on the PATH, those of pyenv and those of uv. Each gets a venv of its own,
+`.venv-3.13`, with the pins of `requirements/dev.txt`, and all tests. A Python that the project
+names in its classifiers and that the machine does not have is named at the end; it is no failure,
+but a version that was asked for is. The exit code says whether all that ran were green.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Whether a test of MCP servers left anything behind: child processes and threads. A fixture: `from mcp_leaks import nothing_left`."""
+"""Whether a test of MCP servers left anything behind: child processes and threads.
+
+A fixture: `from mcp_leaks import nothing_left`.
+"""
 
 from __future__ import annotations
 

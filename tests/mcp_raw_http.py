@@ -1,8 +1,11 @@
-"""The pathological server behind HTTP, for the fault suite: `mcp_raw_http.py RAW_SERVER FLAGS http|sse PORT`.
+"""The pathological server behind HTTP, for the fault suite: `mcp_raw_http.py RAW_SERVER FLAGS
+http|sse PORT`.
 
-It forwards JSON-RPC to a `raw_server.py` of its own, and starts that anew when it died. What a call's argument `x` asks for happens on the
-level of HTTP: `http-STATUS` answers with that status, `html` with a page, `drop` closes the connection unanswered, `half` in mid-answer.
-Sessions are those of the child: after it was started anew, an old one is unknown (404; with the flag `sess400`, 400).
+It forwards JSON-RPC to a `raw_server.py` of its own, and starts that anew when it died. What a
+call's argument `x` asks for happens on the level of HTTP: `http-STATUS` answers with that status,
+`html` with a page, `drop` closes the connection unanswered, `half` in mid-answer. Sessions are
+those of the child: after it was started anew, an old one is unknown (404; with the flag `sess400`,
+400).
 """
 
 from __future__ import annotations

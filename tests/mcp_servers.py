@@ -1,8 +1,11 @@
-"""Real MCP servers for tests: installed once into a cache, at the versions of the specification, and started on demand.
+"""Real MCP servers for tests: installed once into a cache, at the versions of the specification,
+and started on demand.
 
-`FERRULE_MCP_SERVERS` says where the cache is (otherwise the user's cache folder). One test session, with all its xdist workers, tries to
-install once and for at most `BUDGET_S`; if that fails, for whatever reason, every test that needs a server is skipped with the same line.
-With `FERRULE_REAL_SERVERS` set (`scripts/real-servers.sh`) such a test fails instead, and an install may take longer.
+`FERRULE_MCP_SERVERS` says where the cache is (otherwise the user's cache folder). One test session,
+with all its xdist workers, tries to install once and for at most `BUDGET_S`; if that fails, for
+whatever reason, every test that needs a server is skipped with the same line. With
+`FERRULE_REAL_SERVERS` set (`scripts/real-servers.sh`) such a test fails instead, and an install may
+take longer.
 """
 
 from __future__ import annotations
@@ -113,7 +116,10 @@ def is_installed(kind: str) -> bool:
 
 
 def installed(kind: str) -> Path:
-    """The folder of one kind of servers. Skips the test, or fails it, if they cannot be installed."""
+    """The folder of one kind of servers.
+
+    Skips the test, or fails it, if they cannot be installed.
+    """
     folder = _folder(kind)
     cache = folder.parent
     if (folder / "ready").exists():
@@ -187,7 +193,8 @@ def _install_commands(kind: str, folder: Path) -> list[list[str]]:
             "--fetch-retry-mintimeout=1000",
         ]
         return [["npm", "install", "--prefix", str(folder), *options, *wanted]]
-    # Each kind needs a version of `mcp` of its own: these servers never share the environment of the tests.
+    # Each kind needs a version of `mcp` of its own: these servers never share the environment of
+    # the tests.
     pip = [
         sys.executable,
         "-m",

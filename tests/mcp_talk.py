@@ -1,4 +1,6 @@
-"""The SDK's own client, talking to an `MCPApp` in this process: what a server says is not judged by a client of ours."""
+"""The SDK's own client, talking to an `MCPApp` in this process: what a server says is not judged by
+a client of ours.
+"""
 
 from __future__ import annotations
 

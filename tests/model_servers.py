@@ -1,7 +1,9 @@
-"""Real model servers for tests, without a model: llama.cpp's server with random weights, and LiteLLM's proxy with mock answers.
+"""Real model servers for tests, without a model: llama.cpp's server with random weights, and
+LiteLLM's proxy with mock answers.
 
-Installed by `scripts/real-servers.sh` into the cache of the MCP servers (see `mcp_servers`), each into an environment of its own. Where they are not,
-every test that needs one is skipped with the same line: they are large, and would use up the time that the MCP servers have.
+Installed by `scripts/real-servers.sh` into the cache of the MCP servers (see `mcp_servers`), each
+into an environment of its own. Where they are not, every test that needs one is skipped with the
+same line: they are large, and would use up the time that the MCP servers have.
 """
 
 from __future__ import annotations
@@ -82,7 +84,10 @@ def _home(kind: str) -> Path:
 
 @contextlib.contextmanager
 def llama_server(folder: Path, template: str = "", *, most_tokens: int = 8) -> Iterator[str]:
-    """llama.cpp's server on loopback; its base URL. The answers are chance, and have at most so many tokens."""
+    """llama.cpp's server on loopback; its base URL.
+
+    The answers are chance, and have at most so many tokens.
+    """
     home = _home("llama-cpp")
     (folder / "serve.py").write_text(LLAMA)
     if template:
@@ -108,7 +113,10 @@ def llama_server(folder: Path, template: str = "", *, most_tokens: int = 8) -> I
 
 @contextlib.contextmanager
 def litellm_proxy(folder: Path, models: dict[str, dict]) -> Iterator[str]:
-    """LiteLLM's proxy on loopback, which needs no key; its base URL. `models` are `litellm_params` by name."""
+    """LiteLLM's proxy on loopback, which needs no key; its base URL.
+
+    `models` are `litellm_params` by name.
+    """
     home = _home("litellm")
     listed = [
         {"model_name": name, "litellm_params": {"api_key": "x", "max_retries": 0, **each}}

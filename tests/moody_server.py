@@ -1,8 +1,12 @@
-"""An MCP server on stdio without the SDK, which starts at once and does what the files of a folder tell it: `moody_server.py FOLDER`.
+"""An MCP server on stdio without the SDK, which starts at once and does what the files of a folder
+tell it: `moody_server.py FOLDER`.
 
-`FOLDER/tools` lists the names of its tools (otherwise `echo`); `hang` leaves `tools/list` unanswered; `crash` ends it at its start, with
-that text on stderr; `deaf` makes it ignore the end of stdin, and SIGTERM then; `wait_for` names a file that must be there first; `child` starts a process of its own, whose pid goes to `child_pid`. It writes
-its `pid`, and each method that it got as a line of `log`. The tool `environment` returns the environment, `wait` is not answered, and every other tool returns its arguments.
+`FOLDER/tools` lists the names of its tools (otherwise `echo`); `hang` leaves `tools/list`
+unanswered; `crash` ends it at its start, with that text on stderr; `deaf` makes it ignore the end
+of stdin, and SIGTERM then; `wait_for` names a file that must be there first; `child` starts a
+process of its own, whose pid goes to `child_pid`. It writes its `pid`, and each method that it got
+as a line of `log`. The tool `environment` returns the environment, `wait` is not answered, and
+every other tool returns its arguments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The tables of docs/coming-from/dspy.md and docs/coming-from/udspy.md: every public name of a library, and where it is here."""
+"""The tables of docs/coming-from/dspy.md and docs/coming-from/udspy.md: every public name of a
+library, and where it is here.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def _double(x: int) -> int:
 
 
 def _sample(cls: Any) -> Any:
-    """An object of a class some of whose attributes are made with the object, or by the metaclass for its subclasses."""
+    """An object of a class some of whose attributes are made with the object, or by the metaclass
+    for its subclasses.
+    """
     if isinstance(cls, FunctionType):  # udspy's `LM`
         return cls("gpt", api_key="key")
     if issubclass(cls, ferrule.Signature):

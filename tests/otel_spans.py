@@ -1,4 +1,6 @@
-"""What an `OTel` observer sent, for tests: finished spans as trees, metrics, and one observer over a real SDK."""
+"""What an `OTel` observer sent, for tests: finished spans as trees, metrics, and one observer over
+a real SDK.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`scripts/screenshots.sh`: every page as a picture, light and dark, wide and narrow, for somebody to look at."""
+"""`scripts/screenshots.sh`: every page as a picture, light and dark, wide and narrow, for somebody
+to look at.
+"""
 
 from __future__ import annotations
 

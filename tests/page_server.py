@@ -29,7 +29,10 @@ FLAGS = [
 
 
 def find_chromium() -> str:
-    """The browser of the distribution, or the one that `FERRULE_CHROMIUM` names. Exits if there is none."""
+    """The browser of the distribution, or the one that `FERRULE_CHROMIUM` names.
+
+    Exits if there is none.
+    """
     names = ("chromium", "chromium-browser", "google-chrome")
     found = os.environ.get("FERRULE_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if found is None:

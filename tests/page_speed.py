@@ -1,14 +1,19 @@
-"""`ferrule ui`, as ratios to what it stands on: `scripts/page-bench.sh`. Needs ferrule[ui] and a quiet machine.
+"""`ferrule ui`, as ratios to what it stands on: `scripts/page-bench.sh`.
 
-Figures: `runs` (a page of 100 of 10,000 runs, to `store.list(limit=100)`), `run` (a page of a run with 200 turns, to `store.load`: the
-first view, measured by itself and in pairs with the load; later ones; and the turns before, which the page fetches when it is there),
-`entry` (CPU of the 5,000th entry on a live page, to the 50th), `commit` (from a commit to the page, to the poll interval), `idle` (CPU of
-ten open pages), `open` (a run's speed with a page open, to that without), `import` (of the application, to the libraries). Each line has
-the ratio, its bound, and what was measured. Linux only: CPU comes from /proc.
+Needs ferrule[ui] and a quiet machine.
 
-A page is one request to the application without a socket: guard, routing, a thread, all queries, HTML, bytes. `store.load` reads the
-texts of all entries and parses none. A first view is that of a process that has never shown the run; it has the latest turns. Both are
-the least CPU of many rounds.
+Figures: `runs` (a page of 100 of 10,000 runs, to `store.list(limit=100)`), `run` (a page of a run
+with 200 turns, to `store.load`: the first view, measured by itself and in pairs with the load;
+later ones; and the turns before, which the page fetches when it is there), `entry` (CPU of the
+5,000th entry on a live page, to the 50th), `commit` (from a commit to the page, to the poll
+interval), `idle` (CPU of ten open pages), `open` (a run's speed with a page open, to that without),
+`import` (of the application, to the libraries). Each line has the ratio, its bound, and what was
+measured. Linux only: CPU comes from /proc.
+
+A page is one request to the application without a socket: guard, routing, a thread, all queries,
+HTML, bytes. `store.load` reads the texts of all entries and parses none. A first view is that of a
+process that has never shown the run; it has the latest turns. Both are the least CPU of many
+rounds.
 """
 
 from __future__ import annotations
@@ -104,7 +109,9 @@ def least_page_ms(
     rounds: int = 101,
     query: bytes = b"",
 ) -> float:
-    """The CPU of the cheapest of some requests, each to what `app` returns, after `before`; on one event loop, as in a server."""
+    """The CPU of the cheapest of some requests, each to what `app` returns, after `before`; on one
+    event loop, as in a server.
+    """
 
     async def measure() -> float:
         took: list[float] = []
@@ -119,7 +126,9 @@ def least_page_ms(
 
 
 def first_view_to_load(store: SQLiteStore, run_id: str, rounds: int = 301) -> float:
-    """The median of many first views of a run, each divided by the load right before it: the machine's speed changes while they go on."""
+    """The median of many first views of a run, each divided by the load right before it: the
+    machine's speed changes while they go on.
+    """
 
     async def measure() -> float:
         ratios: list[float] = []
@@ -200,7 +209,9 @@ def page_of_runs(folder: Path) -> None:
 
 
 def page_of_a_run(folder: Path) -> None:
-    """A page of a run with 200 turns: at its first view, later, and what no first view can go below."""
+    """A page of a run with 200 turns: at its first view, later, and what no first view can go
+    below.
+    """
     store = SQLiteStore(folder / "long.db", full_sync=False)
     agent_run(store, "r", TURNS)
     app = ui_app(store)
@@ -297,7 +308,7 @@ def live_entries(folder: Path) -> None:
     )
 
 
-# -- with a server of its own ------------------------------------------------------------------------------------------------------
+# -- with a server of its own
 
 
 class Server:
@@ -445,9 +456,11 @@ def _drain(live: http.client.HTTPResponse) -> None:
 
 
 def imports(_: Path) -> None:
-    """The application, to the libraries that it stands on. It imports uvicorn when it serves, jinja2 when it first shows something, and
-    pydantic when it first shows a question or a run: so the second line has uvicorn and jinja2, and the last one a process that has all
-    that an agent and its store import.
+    """The application, to the libraries that it stands on.
+
+    It imports uvicorn when it serves, jinja2 when it first shows something, and pydantic when it
+    first shows a question or a run: so the second line has uvicorn and jinja2, and the last one a
+    process that has all that an agent and its store import.
     """
     libraries = "import starlette.routing, starlette.responses, starlette.staticfiles, starlette.requests, uvicorn, jinja2"
     agent = "from ferrule import tool, ReAct, SQLiteStore; from ferrule.testing import ScriptedLM; import ferrule.runs.store.stored_run"

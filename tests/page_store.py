@@ -1,4 +1,6 @@
-"""Runs of every kind in one store: what the tests of the page show, and what the screenshots are made of."""
+"""Runs of every kind in one store: what the tests of the page show, and what the screenshots are
+made of.
+"""
 
 from __future__ import annotations
 

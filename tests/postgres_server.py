@@ -1,4 +1,6 @@
-"""A Postgres of the system for tests: its own data folder, on loopback, never as root. `apt-get install postgresql` brings one.
+"""A Postgres of the system for tests: its own data folder, on loopback, never as root.
+
+`apt-get install postgresql` brings one.
 
 `none_here()` says why there is none; `FERRULE_PG_TEST=1` (`make pg-test`) makes that an error.
 """

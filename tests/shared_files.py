@@ -1,4 +1,6 @@
-"""Test data that may lie beside the checkout, in `../shared`: only the tests in `shared_data/` read it."""
+"""Test data that may lie beside the checkout, in `../shared`: only the tests in `shared_data/` read
+it.
+"""
 
 from __future__ import annotations
 

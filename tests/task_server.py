@@ -1,10 +1,13 @@
-"""An MCP server on stdio, without the SDK, that makes a task of every call of `work`: in the way of either era.
+"""An MCP server on stdio, without the SDK, that makes a task of every call of `work`: in the way of
+either era.
 
-`python task_server.py {legacy|modern} FOLDER`. Each request leaves a line in `FOLDER/log`: its method, and a call's or a task's own. The states
-of a task stand in `FOLDER/states.json`: each `tasks/get` takes the next one, the last one stays, an answer to questions moves on. They are
-counted in a file, so that a server that is started again goes on. Instead of a state: `exit` ends the process, `silent` answers nothing,
-`error` is a JSON-RPC error. `FOLDER/plain`: no tasks are declared;
-`FOLDER/unlisted`: `work` is not listed. `FOLDER/able` has what the client declared with the last `tasks/get`.
+`python task_server.py {legacy|modern} FOLDER`. Each request leaves a line in `FOLDER/log`: its
+method, and a call's or a task's own. The states of a task stand in `FOLDER/states.json`: each
+`tasks/get` takes the next one, the last one stays, an answer to questions moves on. They are
+counted in a file, so that a server that is started again goes on. Instead of a state: `exit` ends
+the process, `silent` answers nothing, `error` is a JSON-RPC error. `FOLDER/plain`: no tasks are
+declared; `FOLDER/unlisted`: `work` is not listed. `FOLDER/able` has what the client declared with
+the last `tasks/get`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The programs in `examples/apps/`: each runs without arguments, keys and a network, and prints what its record in `golden/apps/` says.
+"""The programs in `examples/apps/`: each runs without arguments, keys and a network, and prints
+what its record in `golden/apps/` says.
 
 `FERRULE_GOLDEN=write python -m pytest tests/test_apps.py` writes the records.
 """

@@ -1,4 +1,6 @@
-"""Every benchmark runs, and imports only public names of ferrule, so that no move inside the package breaks one."""
+"""Every benchmark runs, and imports only public names of ferrule, so that no move inside the
+package breaks one.
+"""
 
 from __future__ import annotations
 
@@ -242,7 +244,9 @@ PUBLIC = {
 
 
 def _private(text: str) -> Iterator[str]:
-    """Imports from ferrule that are not public, also in the programs that a script holds as strings."""
+    """Imports from ferrule that are not public, also in the programs that a script holds as
+    strings.
+    """
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (

@@ -105,7 +105,9 @@ def test_a_builtin_base_is_a_builtin():
 )
 @pytest.mark.parametrize("error", MADE, ids=lambda each: type(each).__name__)
 def test_an_error_survives_copying_and_pickling_with_all_it_carries(error, again):
-    """A process pool, a test runner and a queue pickle errors; Python's own way fails for an `__init__` of one's own."""
+    """A process pool, a test runner and a queue pickle errors; Python's own way fails for an
+    `__init__` of one's own.
+    """
     error.add_note("seen in a test")
     twin = again(error)
     assert type(twin) is type(error)
@@ -159,7 +161,9 @@ def test_an_error_says_what_was_tried_and_found(error, says):
 
 
 def test_of_many_problems_of_a_call_the_message_names_the_first_and_counts_the_others():
-    """A model reads it, in each later request, too: 50 problems with long lists of choices were 30 kB."""
+    """A model reads it, in each later request, too: 50 problems with long lists of choices were 30
+    kB.
+    """
     error = errors.ToolArgumentsError(
         "buy",
         [(f"items.{i}", "expected one of " + "x" * 500) for i in range(50)],

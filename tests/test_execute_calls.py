@@ -86,7 +86,7 @@ called = CallableThing()
 call_add = ToolCall(name="add", args={"a": 1, "b": 2}, id="c1")
 
 
-# -- a dict, a list ------------------------------------------------------------------------------------------------
+# -- a dict, a list
 
 
 def test_a_call_runs_on_a_function_of_a_dict():
@@ -270,7 +270,7 @@ def test_two_functions_of_one_name_are_refused():
     assert call_add.execute([add, add]) == 3
 
 
-# -- async ----------------------------------------------------------------------------------------------------------
+# -- async
 
 
 def later(a: int, b: int) -> Any:
@@ -283,7 +283,9 @@ def later(a: int, b: int) -> Any:
     ids=["async", "returns_one", "tool", "partial"],
 )
 def test_what_is_async_says_that_it_is_to_be_awaited(functions):
-    """An async tool is awaited by `aexecute`, and `execute` says so; no coroutine is left behind (warnings are errors)."""
+    """An async tool is awaited by `aexecute`, and `execute` says so; no coroutine is left behind
+    (warnings are errors).
+    """
     with pytest.raises(
         AsyncToolError,
         match=r"`add` is async: use `await call.aexecute\(...\)`",
@@ -347,7 +349,7 @@ def test_aexecute_raises_what_execute_raises():
     asyncio.run(main())
 
 
-# -- whatever the caller defines ------------------------------------------------------------------------------------
+# -- whatever the caller defines
 
 
 def test_without_functions_the_callers_own_are_found_with_a_warning():
@@ -455,7 +457,7 @@ def test_with_functions_nothing_is_warned_of():
         assert ToolCalls(tool_calls=[call_add]).execute_all([add])[0].value == 3
 
 
-# -- many -----------------------------------------------------------------------------------------------------------
+# -- many
 
 MIXED = ToolCalls.from_dict_list(
     [

@@ -1,4 +1,6 @@
-"""The face: one table of public names, the same names for type checkers, and signatures that callers can rely on."""
+"""The face: one table of public names, the same names for type checkers, and signatures that
+callers can rely on.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def test_settings_is_read_as_attributes_whatever_was_imported_first() -> None:
         _ = ferrule.settings.nonsense
 
 
-# --- the record ------------------------------------------------------------------------------------------------------------------
+# --- the record
 
 SPECIAL = {
     "__call__",
@@ -69,7 +71,9 @@ SPECIAL = {
 }
 """Methods that callers use without writing their names."""
 Signature = list[list[Any]]
-"""Of each parameter: its name, its kind, its default as text (None if it has none), its annotation as text."""
+"""Of each parameter: its name, its kind, its default as text (None if it has none), its annotation
+as text.
+"""
 
 
 def test_recorded_names_and_signatures_still_hold() -> None:
@@ -138,7 +142,8 @@ def test_a_change_that_breaks_callers_is_found(new: Any, is_accepted: bool) -> N
 def write_record() -> None:
     """Record the public names as they are now, as what callers may rely on from here on.
 
-    To do so on purpose: `python -c "import sys; sys.path.insert(0, 'tests'); import test_face; test_face.write_record()"`.
+    To do so on purpose: `python -c "import sys; sys.path.insert(0, 'tests'); import test_face;
+    test_face.write_record()"`.
     """
     lines = []
     for name, entry in describe_face().items():
@@ -164,7 +169,9 @@ def describe_face() -> dict[str, dict[str, Any]]:
 
 
 def describe(value: Any) -> dict[str, Any]:
-    """The kind of a public value and what a caller can write of it: its signature, and the attributes and methods of a class."""
+    """The kind of a public value and what a caller can write of it: its signature, and the
+    attributes and methods of a class.
+    """
     if isinstance(value, ModuleType):
         return {"kind": "module", "attributes": [], "methods": {}}
     if not isinstance(value, type):
@@ -196,7 +203,9 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def type_parameters(cls: type) -> list[str]:
-    """What may stand in the brackets of a class, as type checkers see it: at run time most classes of ferrule do not know it."""
+    """What may stand in the brackets of a class, as type checkers see it: at run time most classes
+    of ferrule do not know it.
+    """
     module = inspect.getmodule(cls)
     tree = (
         ast.parse(inspect.getsource(module))
@@ -236,7 +245,9 @@ def type_parameters(cls: type) -> list[str]:
 
 
 def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:
-    """The signature of a class that has one of ferrule's making; those of Python's own exceptions differ between versions."""
+    """The signature of a class that has one of ferrule's making; those of Python's own exceptions
+    differ between versions.
+    """
     if hasattr(cls, "__struct_fields__"):
         return {"signature": describe_signature(cls)}
     call = type(cls).__call__
@@ -261,7 +272,9 @@ def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:
 
 
 def describe_signature(function: Any) -> Signature:
-    """What `inspect.signature` tells, without the paths of modules and addresses, which say nothing to a caller."""
+    """What `inspect.signature` tells, without the paths of modules and addresses, which say nothing
+    to a caller.
+    """
     empty = inspect.Parameter.empty
     return [
         [
@@ -287,7 +300,9 @@ def _plain(text: str) -> str:
 
 
 def changes(recorded: Signature | None, now: Signature | None) -> list[str]:
-    """Why calls that the recorded signature accepts may fail or mean something else now; empty if they do not. Annotations may change."""
+    """Why calls that the recorded signature accepts may fail or mean something else now; empty if
+    they do not. Annotations may change.
+    """
     if recorded is None:
         return []
     if now is None:
@@ -317,7 +332,7 @@ def changes(recorded: Signature | None, now: Signature | None) -> list[str]:
     return broken
 
 
-# --- misspelled keywords -----------------------------------------------------------------------------------------------------------
+# --- misspelled keywords
 
 REQUIRED: dict[str, tuple[Any, ...]] = {
     "ChainOfThought": ("question -> answer",),

@@ -1,7 +1,8 @@
 """The plan of the house (docs/architecture.md), proved from the source.
 
-`Source` is one module as text and tree; `arrows` lists whom it imports, wherever in the file that stands. Each check is a function from
-sources to complaints (`file:line: what is wrong`), so that the last tests can feed it bad snippets and see it complain.
+`Source` is one module as text and tree; `arrows` lists whom it imports, wherever in the file that
+stands. Each check is a function from sources to complaints (`file:line: what is wrong`), so that
+the last tests can feed it bad snippets and see it complain.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ FLOORS = {
 OPEN_FLOOR = 2  # rooms of data: one may import another, without a circle
 LONGEST_TWIN = 20  # lines, signature included
 
-# Pairs of a sync and an async function that may stand twice, and why: leaves that a user calls, or that wait by other means.
+# Pairs of a sync and an async function that may stand twice, and why: leaves that a user calls, or
+# that wait by other means.
 LEAVES = {
     "models/client.py": "the client's own sync and async streams",
     "net/transport.py": "the HTTP send, by httpx2's sync and async clients",
@@ -59,7 +61,8 @@ LEAVES = {
 }
 SAY_NOTHING = {"utils", "helpers", "common", "base", "manager", "handler", "data", "info"}
 
-# Heavy or optional packages, and the rooms that may import each: late, except that a door (terminal, browser) may open with its library.
+# Heavy or optional packages, and the rooms that may import each: late, except that a door
+# (terminal, browser) may open with its library.
 HEAVY = {
     **dict.fromkeys(
         ["anthropic", "openai"],
@@ -190,7 +193,9 @@ def _targets(node: ast.AST, source: Source) -> Iterator[str]:
 
 
 def room_of(dotted: str) -> str:
-    """`ferrule.tools.tool.Tool` is at home in `tools`; `ferrule` and what it hands out, in the face."""
+    """`ferrule.tools.tool.Tool` is at home in `tools`; `ferrule` and what it hands out, in the
+    face.
+    """
     parts = dotted.split(".")
     is_room = len(parts) > 1 and (
         parts[1] in FLOORS
@@ -209,7 +214,7 @@ def module_of(target: str, known: Collection[str]) -> str | None:
     return target
 
 
-# --- checks: sources in, complaints out ------------------------------------------------------------------------------------------
+# --- checks: sources in, complaints out
 
 
 def arrows_not_pointing_down(sources: Iterable[Source]) -> Iterator[str]:
@@ -252,7 +257,9 @@ def heavy_imports(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def circles_of_folders(sources: Iterable[Source]) -> Iterator[str]:
-    """Folders, or modules and folders, side by side that import each other, by whatever chain of siblings."""
+    """Folders, or modules and folders, side by side that import each other, by whatever chain of
+    siblings.
+    """
     modules = {source.name: source for source in sources}
     known = modules.keys() - {FACE}
     siblings: dict[str, dict[str, set[str]]] = {}
@@ -281,7 +288,8 @@ def circles_of_folders(sources: Iterable[Source]) -> Iterator[str]:
 def several_homes(sources: Iterable[Source]) -> Iterator[str]:
     """Public names that are defined in more than one module.
 
-    Wires are exempt: each is a module with the same functions. Facades are too: each has the names of another library.
+    Wires are exempt: each is a module with the same functions. Facades are too: each has the names
+    of another library.
     """
     homes: dict[str, set[str]] = {}
     for source in sources:
@@ -363,7 +371,9 @@ def driver_named_in_programs(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def twins(sources: Iterable[Source]) -> Iterator[str]:
-    """Functions of one module or class that stand twice, as `f` and `af` (or `_f` and `_af`), both longer than a leaf may be."""
+    """Functions of one module or class that stand twice, as `f` and `af` (or `_f` and `_af`), both
+    longer than a leaf may be.
+    """
     for source in sources:
         for place in source.nodes:
             if (
@@ -452,7 +462,7 @@ def complain(complaints: Iterable[str]) -> None:
     assert not found, "\n".join(["", *found])
 
 
-# --- the house -------------------------------------------------------------------------------------------------------------------
+# --- the house
 
 HOUSE = read_house()
 
@@ -583,7 +593,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
     )
 
 
-# --- the checks themselves -------------------------------------------------------------------------------------------------------
+# --- the checks themselves
 
 
 def a_module(name: str, text: str) -> Source:

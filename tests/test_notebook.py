@@ -1,7 +1,9 @@
-"""`examples/notebooks/*.ipynb`: each cell runs in a running event loop, as in a kernel, and its outputs are those in the file.
+"""`examples/notebooks/*.ipynb`: each cell runs in a running event loop, as in a kernel, and its
+outputs are those in the file.
 
-A kernel would bring a dozen packages (`ipykernel`, `jupyter_client`, sockets) for what takes thirty lines here: cells with `await`, one namespace,
-and the value of a cell's last line as text and HTML. `FERRULE_GOLDEN=write python -m pytest tests/test_notebook.py` writes the outputs.
+A kernel would bring a dozen packages (`ipykernel`, `jupyter_client`, sockets) for what takes thirty
+lines here: cells with `await`, one namespace, and the value of a cell's last line as text and HTML.
+`FERRULE_GOLDEN=write python -m pytest tests/test_notebook.py` writes the outputs.
 """
 
 from __future__ import annotations

@@ -128,7 +128,9 @@ def test_a_task_keeps_the_settings_it_was_created_under():
 
 
 def test_a_block_left_in_another_context_is_left_quietly():
-    """An async fixture enters and leaves a block in two contexts; there is nothing to put back, and nothing to raise."""
+    """An async fixture enters and leaves a block in two contexts; there is nothing to put back, and
+    nothing to raise.
+    """
 
     def fixture():
         with context(max_workers=3):

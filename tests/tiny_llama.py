@@ -33,7 +33,10 @@ def save_tiny_llama(
     window: int = 4096,
     padded: int = 320,
 ) -> str:
-    """Save the model; returns its folder. `padded` rows of scores are more than the tokenizer has tokens."""
+    """Save the model; returns its folder.
+
+    `padded` rows of scores are more than the tokenizer has tokens.
+    """
     import torch
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

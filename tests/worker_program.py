@@ -1,4 +1,6 @@
-"""The programs of the tests with workers, as a file that `ferrule worker` loads. What their tools do stands in a file, a line each time.
+"""The programs of the tests with workers, as a file that `ferrule worker` loads.
+
+What their tools do stands in a file, a line each time.
 
 The model is scripted by how far the conversation is, so every process answers alike.
 """

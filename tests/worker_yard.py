@@ -121,7 +121,10 @@ class Yard:
 
     @contextmanager
     def page(self, *options: str) -> Generator[Client]:
-        """`ferrule ui` in a process of its own, and a person before it. Raises if the page wrote a traceback."""
+        """`ferrule ui` in a process of its own, and a person before it.
+
+        Raises if the page wrote a traceback.
+        """
         log = self.folder / "ui.log"
         command = [*self.ferrule, "ui", *options, "--port", "0", "--no-open", "--person", "ann"]
         environment = {**self.environment, "EFFECTS": str(self.folder)}

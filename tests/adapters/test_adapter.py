@@ -64,7 +64,7 @@ class FakeTool(Type):
         }
 
 
-# -- prompts ------------------------------------------------------------------------------------------------------
+# -- prompts
 
 
 def test_the_whole_prompt_is_as_it_was(
@@ -73,7 +73,9 @@ def test_the_whole_prompt_is_as_it_was(
     outputs: dict[str, Any],
     is_golden: Any,
 ) -> None:
-    """Golden: the prompt of each adapter, changed only on purpose (FERRULE_GOLDEN=write); U129, D37, D43."""
+    """Golden: the prompt of each adapter, changed only on purpose (FERRULE_GOLDEN=write); U129,
+    D37, D43.
+    """
     inputs = {"question": "What & why?", "places": [{"title": "K2"}], "note": None}
     demos = [{"question": "earlier", "places": [], "note": "n", **outputs}]
     history = History([{"question": "before", **outputs}])
@@ -334,7 +336,7 @@ def test_a_tools_schema_is_its_declaration_copied(adapter: Adapter) -> None:
     assert raised.value.code == "invalid_tool_spec"
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- reading
 
 
 def test_what_an_adapter_writes_it_reads(
@@ -359,7 +361,9 @@ def test_an_empty_answer_is_told_as_such(adapter: Adapter) -> None:
 def test_an_answer_of_calls_alone_is_told_as_such_where_no_calls_are_asked_for(
     adapter: Adapter,
 ) -> None:
-    """Scripts of tests give it to an agent at its last step; the error said only that the outputs were missing from ''."""
+    """Scripts of tests give it to an agent at its last step; the error said only that the outputs
+    were missing from ''.
+    """
     with pytest.raises(
         AdapterParseError,
         match="only calls `add`, and this request has no tools",
@@ -823,7 +827,7 @@ def test_prompts_quote_no_marker_in_json(adapter: Adapter, marker: str) -> None:
             assert '"[[1]] <b> ]]"],"b":[[1]]}' in message.text
 
 
-# -- requests -----------------------------------------------------------------------------------------------------
+# -- requests
 
 
 def test_without_tools_nothing_of_tools_is_on_the_request(adapter: Adapter) -> None:
@@ -874,7 +878,7 @@ def test_settings_that_are_no_mapping_are_tagged(adapter: Adapter) -> None:
     assert raised.value.code == "invalid_request"
 
 
-# -- the adapter itself -------------------------------------------------------------------------------------------
+# -- the adapter itself
 
 
 def test_defaults_are_the_seeds() -> None:

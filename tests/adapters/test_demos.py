@@ -64,7 +64,9 @@ def test_calls_of_a_demo_are_calls_with_results(adapter: Adapter) -> None:
 
 
 def test_turns_look_the_same_after_they_were_stored_as_json(adapter: Adapter) -> None:
-    """A resumed run and a loaded program would write a date of an earlier turn otherwise, and otherwise than the date of the question."""
+    """A resumed run and a loaded program would write a date of an earlier turn otherwise, and
+    otherwise than the date of the question.
+    """
     asked = Signature(
         {
             "past": (History, InputField(default_factory=History)),

@@ -1,4 +1,6 @@
-"""No value changes what a prompt's parser reads around it: in inputs, results, demos and histories, in every adapter."""
+"""No value changes what a prompt's parser reads around it: in inputs, results, demos and histories,
+in every adapter.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def text_of(message: Message) -> str:
 
 
 def fields_of(adapter: Adapter, text: str) -> Mapping[str, Any]:
-    """The fields of a message as the adapter's own parser splits it, knowing every name that a prompt may have."""
+    """The fields of a message as the adapter's own parser splits it, knowing every name that a
+    prompt may have.
+    """
     if isinstance(adapter, JSONAdapter):
         return json.loads(text, strict=False)
     split = (
@@ -85,7 +89,9 @@ def fields_of(adapter: Adapter, text: str) -> Mapping[str, Any]:
 
 
 def value_of(adapter: Adapter, name: str, read: Any, given_: Any) -> Any:
-    """A value that was read, compared with one that went in: text without the blanks around it, anything else from JSON."""
+    """A value that was read, compared with one that went in: text without the blanks around it,
+    anything else from JSON.
+    """
     if isinstance(adapter, JSONAdapter):
         return read
     if isinstance(given_, str):

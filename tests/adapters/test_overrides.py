@@ -84,7 +84,7 @@ def passing_on(kind: type[Adapter], *names: str) -> type[Any]:
     return made
 
 
-# -- called ---------------------------------------------------------------------------------------------------------
+# -- called
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
@@ -270,7 +270,7 @@ def test_what_is_no_list_of_messages_ends_the_call_before_the_model_is_asked(
     assert (raised.value.code, lm.requests) == ("invalid_request", [])
 
 
-# -- parse ----------------------------------------------------------------------------------------------------------
+# -- parse
 
 
 class Shouted(ChatAdapter):
@@ -387,7 +387,7 @@ def test_calls_beside_an_answer_are_kept() -> None:
         }
 
 
-# -- refused --------------------------------------------------------------------------------------------------------
+# -- refused
 
 
 def test_a_mixin_may_override_a_piece() -> None:
@@ -409,7 +409,7 @@ def test_an_async_piece_is_refused(name: str) -> None:
         type("Made", (JSONAdapter,), {name: piece})
 
 
-# -- own forms and attributes ---------------------------------------------------------------------------------------
+# -- own forms and attributes
 
 
 class Lines(Adapter):

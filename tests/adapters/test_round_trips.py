@@ -1,4 +1,6 @@
-"""What an adapter writes for the outputs of a signature, it reads back equal, whatever their types and values."""
+"""What an adapter writes for the outputs of a signature, it reads back equal, whatever their types
+and values.
+"""
 
 from __future__ import annotations
 

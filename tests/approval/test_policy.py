@@ -1,4 +1,6 @@
-"""Rules that decide in a person's stead: what they cover, and that a doubt never lets a call through."""
+"""Rules that decide in a person's stead: what they cover, and that a doubt never lets a call
+through.
+"""
 
 from __future__ import annotations
 

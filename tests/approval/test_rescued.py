@@ -38,7 +38,7 @@ def pay(euros: int) -> str:
     return f"paid {euros}"
 
 
-# -- rules --------------------------------------------------------------------------------------------------------
+# -- rules
 
 
 @pytest.mark.parametrize("make", [allow, ask, deny])
@@ -83,7 +83,7 @@ def test_rules_that_differ_in_it_are_different_and_say_so() -> None:
     assert str(rules[1]) == "ask('pay', when=call(rescued=True))"
 
 
-# -- in runs ------------------------------------------------------------------------------------------------------
+# -- in runs
 
 
 def last_of(kind: Any, mode: str) -> list[Any]:
@@ -139,7 +139,7 @@ def test_a_denial_at_once_keeps_a_rescued_call_from_running() -> None:
     assert "only structured" in prediction.trajectory["observation_0"]
 
 
-# -- what a person sees -------------------------------------------------------------------------------------------
+# -- what a person sees
 
 
 def test_events_carry_the_mark() -> None:

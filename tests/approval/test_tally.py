@@ -65,7 +65,9 @@ def test_a_list_that_takes_the_place_of_another_is_counted_anew() -> None:
 
 
 def test_the_thousandth_use_of_a_grant_costs_what_the_first_one_did() -> None:
-    """Architecture: live and in a replay, each decision is looked at a few times, however many there are."""
+    """Architecture: live and in a replay, each decision is looked at a few times, however many
+    there are.
+    """
     count = 60
     agent = ReAct(
         "task -> answer",
@@ -90,7 +92,9 @@ def test_the_thousandth_use_of_a_grant_costs_what_the_first_one_did() -> None:
 
 
 def test_a_count_waits_for_no_other_run() -> None:
-    """A process forked, or a handler of a signal called, while one run counted, waited for ever at the next count of any run."""
+    """A process forked, or a handler of a signal called, while one run counted, waited for ever at
+    the next count of any run.
+    """
     found: list[Any] = []
 
     class Interrupted(list[Any]):

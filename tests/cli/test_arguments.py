@@ -99,7 +99,9 @@ def test_what_holds_no_tools_is_told(here, place: str) -> None:
 
 
 def test_adapters_go_by_name() -> None:
-    """Chat, json and xml write calls in the text; native makes native ones; without a name the model decides."""
+    """Chat, json and xml write calls in the text; native makes native ones; without a name the
+    model decides.
+    """
     assert parse.choose_adapter(None) == (None, None)
     assert parse.choose_adapter("native") == (None, True)
     kinds = {name: parse.choose_adapter(name) for name in ("chat", "json", "xml")}

@@ -62,7 +62,9 @@ def test_a_question_of_the_model_is_answered_with_whatever_is_said(paper) -> Non
 
 
 def test_the_person_sees_the_call_and_nothing_that_hides_it(paper) -> None:
-    """Markup escaped; what cannot be seen is written out, because the decision is on exactly this text."""
+    """Markup escaped; what cannot be seen is written out, because the decision is on exactly this
+    text.
+    """
     ask_at_terminal(CONFIRM, paper, lines("n"))
     shown = paper.file.getvalue()
     assert "[b]rm[/b] with args: \\u001b[2J \\u202e?" in shown

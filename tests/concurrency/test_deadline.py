@@ -1,4 +1,6 @@
-"""Awaiting for a limited time: the limit holds whatever the work does, and nothing is heard of it afterwards."""
+"""Awaiting for a limited time: the limit holds whatever the work does, and nothing is heard of it
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    """On a loop of its own; nothing may be told to its exception handler, now or when the garbage is collected."""
+    """On a loop of its own; nothing may be told to its exception handler, now or when the garbage
+    is collected.
+    """
     told: list[Any] = []
 
     async def main() -> Any:
@@ -142,7 +146,9 @@ def test_an_error_of_the_tidying_is_the_cause():
 
 
 def test_what_refuses_to_end_is_left_behind_and_nothing_is_heard_of_it():
-    """Neither hangs the caller, nor `asyncio.run` at its end, which cancels what is left and waits for it."""
+    """Neither hangs the caller, nor `asyncio.run` at its end, which cancels what is left and waits
+    for it.
+    """
     released = asyncio.Event()
     ended: list[str] = []
 

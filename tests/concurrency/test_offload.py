@@ -1,4 +1,6 @@
-"""The pool and the background loop: bounded, never waiting for themselves, and never keeping the process from ending."""
+"""The pool and the background loop: bounded, never waiting for themselves, and never keeping the
+process from ending.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class Gate:
 
 
 def late(work: Any, timeout_s: float = 0.01) -> ToolTimeoutError:
-    """Work that began and was then too late: on a busy machine the first try may be late before it began."""
+    """Work that began and was then too late: on a busy machine the first try may be late before it
+    began.
+    """
     while True:
         with pytest.raises(ToolTimeoutError) as caught:
             offload.run_with_timeout(work, timeout_s, "slow")
@@ -77,7 +81,7 @@ def boom() -> None:
     raise ZeroDivisionError("by zero")
 
 
-# -- from sync code ---------------------------------------------------------------------------------------------
+# -- from sync code
 
 
 def test_work_runs_in_another_thread_with_the_callers_context():
@@ -155,7 +159,9 @@ def test_threads_are_started_as_they_are_needed_and_used_again(pool):
 
 
 def idle(pool: Any, threads: int = 0) -> None:
-    """Wait until the pool has nothing to do: a result is known before its worker says that it is free."""
+    """Wait until the pool has nothing to do: a result is known before its worker says that it is
+    free.
+    """
     for _ in range(100_000):
         with pool._lock:
             if pool._idle == pool._threads and (not threads or pool._threads == threads):
@@ -226,7 +232,7 @@ def test_an_idle_worker_keeps_nothing_of_its_last_work(pool, gate, end):
         gc.enable()
 
 
-# -- timeouts -----------------------------------------------------------------------------------------------------
+# -- timeouts
 
 
 def test_what_is_done_in_time_is_returned():
@@ -250,7 +256,9 @@ def test_what_is_late_is_told_and_left_behind(pool, gate):
 
 
 def test_what_waits_too_long_for_a_thread_never_begins(gate, monkeypatch):
-    """The model was told that the tool did not finish; it must not run afterwards, and the text does not say that it might."""
+    """The model was told that the tool did not finish; it must not run afterwards, and the text
+    does not say that it might.
+    """
     ran = []
     blocking = [offload.submit(gate) for _ in range(2)]
     gate.wait_until_entered(2)
@@ -345,7 +353,7 @@ def test_what_is_done_at_the_last_moment_is_returned_or_late_but_never_lost(pool
     assert 1 <= pool._threads <= 2
 
 
-# -- from a loop --------------------------------------------------------------------------------------------------
+# -- from a loop
 
 
 def test_a_loop_goes_on_while_a_worker_works(gate):
@@ -366,7 +374,9 @@ def test_a_loop_goes_on_while_a_worker_works(gate):
 @pytest.mark.parametrize("timeout_s", [None, LONG])
 @pytest.mark.parametrize("error", [StopIteration(3), GeneratorExit()], ids=repr)
 def test_whatever_work_raises_is_raised_on_the_loop(timeout_s, error):
-    """Also `StopIteration`, which no asyncio future can hold, and `GeneratorExit`, which would close the coroutine that waits."""
+    """Also `StopIteration`, which no asyncio future can hold, and `GeneratorExit`, which would
+    close the coroutine that waits.
+    """
 
     def stop() -> None:
         raise error
@@ -500,7 +510,7 @@ def test_a_thousand_jobs_from_a_loop():
     assert asyncio.run(main()) == list(range(0, 2000, 2))
 
 
-# -- the background loop ------------------------------------------------------------------------------------------
+# -- the background loop
 
 
 async def where() -> tuple[str, str]:
@@ -739,7 +749,7 @@ def test_with_a_limit_what_comes_of_it_comes_as_without(on_own_loop):
     assert (offload.run_async(outer()) if on_own_loop else ask()) == "here"
 
 
-# -- waiting inside waiting ------------------------------------------------------------------------------------
+# -- waiting inside waiting
 
 
 def test_workers_that_wait_for_work_with_a_timeout_do_not_starve_it(pool):
@@ -756,7 +766,9 @@ def test_workers_that_wait_for_work_with_a_timeout_do_not_starve_it(pool):
 
 
 def test_workers_that_wait_for_coroutines_that_wait_for_workers_do_not_starve_them(pool):
-    """Sync tools that call async agents that call sync tools, more of them than the pool has threads."""
+    """Sync tools that call async agents that call sync tools, more of them than the pool has
+    threads.
+    """
 
     async def agent(depth: int) -> int:
         return await offload.in_worker_thread(lambda: tool(depth))
@@ -784,7 +796,9 @@ def test_workers_with_loops_of_their_own_do_not_starve_them():
 
 
 def test_sync_code_on_the_background_loop_waits_on_a_loop_of_its_own():
-    """An async tool that calls a sync program; waiting for the very loop it stands on would never end."""
+    """An async tool that calls a sync program; waiting for the very loop it stands on would never
+    end.
+    """
 
     async def outer() -> tuple[str, str]:
         return offload.run_async(where())
@@ -859,7 +873,7 @@ def test_a_system_with_too_few_threads_makes_do(pool, gate, monkeypatch):
     assert blocking.result(LONG) == "through"
 
 
-# -- processes --------------------------------------------------------------------------------------------------
+# -- processes
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

@@ -1,4 +1,6 @@
-"""Pages are proved by executing them: every Python block, in order, in one namespace, as a reader would type them."""
+"""Pages are proved by executing them: every Python block, in order, in one namespace, as a reader
+would type them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ Execute = Callable[[str], dict[str, Any]]
 
 @pytest.fixture
 def execute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Execute]:
-    """Execute a page's Python blocks in a folder of its own; a fault points to the page's own line. What the page configures ends with the test."""
+    """Execute a page's Python blocks in a folder of its own; a fault points to the page's own line.
+
+    What the page configures ends with the test.
+    """
     monkeypatch.chdir(tmp_path)
     before = settings.current()
     name = "ferrule_page"

@@ -1,4 +1,7 @@
-"""The claims of docs/architecture.md. Floors, circles and sizes are proved in tests/test_house.py."""
+"""The claims of docs/architecture.md.
+
+Floors, circles and sizes are proved in tests/test_house.py.
+"""
 
 from __future__ import annotations
 

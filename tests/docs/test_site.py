@@ -291,7 +291,10 @@ NOT_RUN = {
     "how-to/running/services.md": 1,  # names of the example
     "how-to/running/workers.md": 2,  # Postgres
 }
-"""How many blocks of Python of a page neither run nor are the text of an example. A new one needs its reason here."""
+"""How many blocks of Python of a page neither run nor are the text of an example.
+
+A new one needs its reason here.
+"""
 
 
 def is_python(code: str) -> bool:

@@ -1,4 +1,6 @@
-"""The skill in the wheel (`src/ferrule/cli/skills`): its format, its code, and what can be written with it."""
+"""The skill in the wheel (`src/ferrule/cli/skills`): its format, its code, and what can be written
+with it.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_an_agent_of_ferrule_reads_the_skill_and_its_pages() -> None:
 def test_a_program_that_was_written_from_the_skill_alone_runs(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The five programs of docs/coming-from and the support desk; each asserts what the original does."""
+    """The five programs of docs/coming-from and the support desk; each asserts what the original
+    does.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(program)])
     before = settings.current()

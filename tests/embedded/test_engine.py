@@ -1,4 +1,6 @@
-"""The process of the embedded model: taking turns, limits, cancelling, forks, kills, memory, network."""
+"""The process of the embedded model: taking turns, limits, cancelling, forks, kills, memory,
+network.
+"""
 
 from __future__ import annotations
 

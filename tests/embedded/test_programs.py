@@ -1,4 +1,6 @@
-"""Twenty programs on the embedded model, judged by what came of their tools and outputs, not by words."""
+"""Twenty programs on the embedded model, judged by what came of their tools and outputs, not by
+words.
+"""
 
 from __future__ import annotations
 

@@ -209,7 +209,9 @@ values = st.recursive(scalars, containers, max_leaves=12)
 
 @given(values)
 def test_any_value_becomes_valid_json(value):
-    """Cycles, lone surrogates, NaN, sets, broken objects: a tool may return anything (D6, P48), and a run goes on."""
+    """Cycles, lone surrogates, NaN, sets, broken objects: a tool may return anything (D6, P48), and
+    a run goes on.
+    """
     strict(json_bytes(value))
 
 
@@ -247,7 +249,9 @@ def test_the_slow_path_writes_what_the_fast_path_writes(value):
 
 
 def test_sets_are_in_order_wherever_they_stand():
-    """A digest or a prompt that holds a set is the same in every process (R13: replay compares them)."""
+    """A digest or a prompt that holds a set is the same in every process (R13: replay compares
+    them).
+    """
     names = {f"name {i}" for i in range(20)}
     ordered = sorted(names)
     for holder in (
@@ -293,7 +297,9 @@ class TaggedBox:
 
 
 def test_a_set_of_models_is_a_list_in_order_also_inside_a_model():
-    """Pydantic's serialiser cannot make a set of dicts, and the whole model became the text of its `repr`, in any order."""
+    """Pydantic's serialiser cannot make a set of dicts, and the whole model became the text of its
+    `repr`, in any order.
+    """
     tags = {Tag(name=name) for name in "defabc"}
     written = [{"name": name} for name in "abcdef"]
     model = Tagged(theTags=tags, pairs={"k": {(Tag(name="b"), 2), (Tag(name="a"), 1)}})
@@ -413,7 +419,9 @@ FORMS = [
 
 @pytest.mark.parametrize(("value", "written"), FORMS, ids=range(len(FORMS)))
 def test_known_forms_are_written_in_one_way(value, written):
-    """NaN is text, for bare NaN is no JSON (RFC 8259, section 6); bytes are UTF-8; U131, U166: predictions and trajectories are their items."""
+    """NaN is text, for bare NaN is no JSON (RFC 8259, section 6); bytes are UTF-8; U131, U166:
+    predictions and trajectories are their items.
+    """
     assert json_text(value) == written
 
 
@@ -515,7 +523,9 @@ def test_a_message_is_written_without_what_it_keeps_for_itself():
     ),
 )
 def test_json_of_what_came_back_is_the_same_json(value: Any) -> None:
-    """Digests of a replayed conversation are those of the live one, also where a tool returned the halves of one character."""
+    """Digests of a replayed conversation are those of the live one, also where a tool returned the
+    halves of one character.
+    """
     assert json_bytes(jsonable(value)) == json_bytes(value)
 
 

@@ -135,7 +135,9 @@ def test_repairs_give_back_what_was_damaged(value: dict[str, Any]) -> None:
     ),
 )
 def test_python_literals_are_read(value: dict[str, Any]) -> None:
-    """Single quotes, Python literals; what Python escapes in its own way is refused rather than guessed."""
+    """Single quotes, Python literals; what Python escapes in its own way is refused rather than
+    guessed.
+    """
     written = repr(value)
     if "\\x" in written or "\\U" in written:
         return

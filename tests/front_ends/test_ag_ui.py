@@ -108,7 +108,7 @@ def resumed(
     return run
 
 
-# -- a run ---------------------------------------------------------------------------------------------------------
+# -- a run
 
 
 def test_a_run_streams_thoughts_calls_results_and_each_output_as_its_own_message() -> None:
@@ -418,7 +418,7 @@ def test_equal_ids_in_one_answer_are_different_calls_on_the_page() -> None:
     ]
 
 
-# -- approval ------------------------------------------------------------------------------------------------------
+# -- approval
 
 BOOK = {"name": "book", "args": {"hotel": "Ritz"}}
 
@@ -554,7 +554,7 @@ def test_an_agent_inside_asks_and_two_calls_of_one_turn_ask_one_after_the_other(
     assert client.said[-1] == "Both."
 
 
-# -- a client that comes back --------------------------------------------------------------------------------------
+# -- a client that comes back
 
 
 def test_a_client_that_kept_a_part_gets_the_rest_and_nothing_twice() -> None:
@@ -631,7 +631,7 @@ def test_a_page_that_comes_back_to_a_waiting_run_is_asked_again_from_the_journal
     assert done.results == fresh.results
 
 
-# -- requests ------------------------------------------------------------------------------------------------------
+# -- requests
 
 
 def test_the_messages_are_a_history_and_the_last_words() -> None:

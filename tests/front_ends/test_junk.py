@@ -1,4 +1,6 @@
-"""Requests from strangers: whatever they hold, reading them raises `InputError` or succeeds, and the response can be sent."""
+"""Requests from strangers: whatever they hold, reading them raises `InputError` or succeeds, and
+the response can be sent.
+"""
 
 from __future__ import annotations
 

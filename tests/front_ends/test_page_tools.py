@@ -1,4 +1,6 @@
-"""Tools that a chat page declares and runs: allowed by the server, called by the model, answered by the page's next request."""
+"""Tools that a chat page declares and runs: allowed by the server, called by the model, answered by
+the page's next request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Vercel's AI SDK: a run's events as chunks of its message stream, approval, and what `useChat` sends."""
+"""Vercel's AI SDK: a run's events as chunks of its message stream, approval, and what `useChat`
+sends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`python -m fuzzing`: random inputs, of which nothing but ferrule's own errors may come; `--doubling`: time by size, up to 1 MB."""
+"""`python -m fuzzing`: random inputs, of which nothing but ferrule's own errors may come;
+`--doubling`: time by size, up to 1 MB.
+"""
 
 from __future__ import annotations
 

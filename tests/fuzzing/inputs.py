@@ -1,4 +1,6 @@
-"""Texts, schemas and values: fragments of what models and servers write, put together by chance or repeated."""
+"""Texts, schemas and values: fragments of what models and servers write, put together by chance or
+repeated.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Questions that are decided in another process than the one that asked, each kind of decision for each form of a run.
+"""Questions that are decided in another process than the one that asked, each kind of decision for
+each form of a run.
 
-Every run asks about payments, and who is to be paid says what will be decided: ada is approved, bob edited, cleo denied, dan replied to,
-and nobody answers for eve in time. The program under test is this very file, run as a script: `start`, `decide` and `go_on` are one process
-each for all the runs.
+Every run asks about payments, and who is to be paid says what will be decided: ada is approved, bob
+edited, cleo denied, dan replied to, and nobody answers for eve in time. The program under test is
+this very file, run as a script: `start`, `decide` and `go_on` are one process each for all the
+runs.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ RUNS = [
 AN_HOUR_S = 3600.0
 
 
-# -- the program -------------------------------------------------------------------------------------------------
+# -- the program
 
 
 def agent(folder: Path, *, nested: bool) -> ReAct:
@@ -106,7 +108,7 @@ def model() -> Any:
     return context(lm=ScriptedLM(by=answer))
 
 
-# -- what a process does -----------------------------------------------------------------------------------------
+# -- what a process does
 
 
 def start(folder: Path, store: SQLiteStore) -> dict[str, Run]:
@@ -144,7 +146,9 @@ def _streamed(form: str, stream: Any) -> Run:
 
 
 def decide(folder: Path, store: SQLiteStore) -> None:
-    """Decide on everything, each question at one of the doors; on eve's when her hour is over, which is too late."""
+    """Decide on everything, each question at one of the doors; on eve's when her hour is over,
+    which is too late.
+    """
     lines = {line.id: line for line in Run.list(store, status="waiting")}
     assert sorted(lines) == sorted(RUNS)
     late = SQLiteStore(folder / "runs.db", clock=later)
@@ -230,7 +234,7 @@ if __name__ == "__main__":
     sys.exit()
 
 
-# -- the test ----------------------------------------------------------------------------------------------------
+# -- the test
 
 
 def process(what: str, folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""The page of examples/apps/chat.py, which node runs as a browser would, against the service. The clients from npm: `scripts/front-ends.sh`."""
+"""The page of examples/apps/chat.py, which node runs as a browser would, against the service.
+
+The clients from npm: `scripts/front-ends.sh`.
+"""
 
 from __future__ import annotations
 

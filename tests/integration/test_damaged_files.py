@@ -1,6 +1,8 @@
-"""Files that a disk, an editor or a crash damaged: stores, documents of runs, saved programs, recordings, lock files.
+"""Files that a disk, an editor or a crash damaged: stores, documents of runs, saved programs,
+recordings, lock files.
 
-The errors are ferrule's own, and say what is damaged: never a `KeyError`, `UnicodeDecodeError` or `RecursionError` from inside.
+The errors are ferrule's own, and say what is damaged: never a `KeyError`, `UnicodeDecodeError` or
+`RecursionError` from inside.
 """
 
 from __future__ import annotations
@@ -120,7 +122,9 @@ def use_everything(path: Path, name: str, scenario: Scenario) -> None:
 @MANY
 @given(data=st.data())
 def test_damaged_text_in_a_store_is_a_store_error(data: st.DataObject) -> None:
-    """A head, a question, an error, an entry or a decision with anything in any place, or of another type of SQLite."""
+    """A head, a question, an error, an entry or a decision with anything in any place, or of
+    another type of SQLite.
+    """
     of, name = data.draw(st.sampled_from(RUNS))
     update, text = data.draw(st.sampled_from(texts(of, name)))
     new = data.draw(damaged_json(text) | st.sampled_from([b"\xff\xfe", b"", 5, 1.5, ""]))
@@ -177,7 +181,9 @@ def test_a_damaged_document_of_a_run_is_a_store_error(data: st.DataObject) -> No
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Whether the code of the stored program raised it: an input with another value, say, is no fault that anybody could see."""
+    """Whether the code of the stored program raised it: an input with another value, say, is no
+    fault that anybody could see.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(frames[-1].filename).name == "programs.py"
 
@@ -282,7 +288,7 @@ def test_an_error_of_sqlite_says_what_to_do(tmp_path: Path, make: Any, error: st
         store.list()
 
 
-# -- programs, recordings, lock files ------------------------------------------------------------------------------
+# -- programs, recordings, lock files
 
 
 def recording(path: Path) -> bytes:

@@ -1,4 +1,6 @@
-"""A run started by one version of a program and resumed by the next one, each in its own process, from the command line."""
+"""A run started by one version of a program and resumed by the next one, each in its own process,
+from the command line.
+"""
 
 from __future__ import annotations
 
@@ -287,7 +289,7 @@ def test_a_call_that_had_begun_before_a_crash_and_no_longer_fits_is_asked_about(
     assert desk.did == ["look A1", "refund A1"]
 
 
-# -- another order of acts -----------------------------------------------------------------------------------------
+# -- another order of acts
 
 FIRST = ("desk = make()", ("class Desk(ferrule.Module):\n    def __init__(self):\n        self.react = make()\n"
          "    def flow(self, task):\n        return (yield from self.react.flow(task=task))\n\ndesk = Desk()"))  # fmt: skip

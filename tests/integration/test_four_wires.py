@@ -1,6 +1,8 @@
-"""One program over every protocol: a real server on loopback answers each in its own words from one script.
+"""One program over every protocol: a real server on loopback answers each in its own words from one
+script.
 
-Issue 3: equal predictions and trajectories (E13, E66), and requests that begin with what was sent before (L7).
+Issue 3: equal predictions and trajectories (E13, E66), and requests that begin with what was sent
+before (L7).
 """
 
 from __future__ import annotations
@@ -146,7 +148,9 @@ def test_thirty_steps_send_requests_that_begin_with_the_one_before(wire, native)
 
 
 def stable(body: bytes) -> bytes:
-    """A body up to the end of its conversation, which comes last; without cache markers, and else byte for byte."""
+    """A body up to the end of its conversation, which comes last; without cache markers, and else
+    byte for byte.
+    """
     assert list(json.loads(body))[-1] in {"messages", "input", "contents"}
     kept = re.sub(rb',"cache_control":\{[^{}]*\}', b"", body)
     assert kept.endswith(b"]}")

@@ -1,4 +1,6 @@
-"""Runs that are killed, interrupted, stopped and raced come to the same end, and do nothing twice (`tests/killing`; all: `make kill-test`)."""
+"""Runs that are killed, interrupted, stopped and raced come to the same end, and do nothing twice
+(`tests/killing`; all: `make kill-test`).
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,10 @@ def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() 
 @pytest.mark.long
 @pytest.mark.usefixtures("postgres")
 def test_workers_reach_postgres_through_a_pooler() -> None:
-    """By `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails. Outages, cuts and upgrades: `scripts/pg-kills.sh`."""
+    """By `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails.
+
+    Outages, cuts and upgrades: `scripts/pg-kills.sh`.
+    """
     pytest.importorskip("dbos", reason="needs ferrule[dbos]")
     found = said_by("killing.troubles", "--only", "a pooler", "--runs", "6")
     assert found.returncode == 0, found.stdout + found.stderr

@@ -70,7 +70,9 @@ def is_closing(folder: Path) -> bool:
 
 @pytest.mark.parametrize("what", PROGRAMS)
 def test_a_second_ctrl_c_leaves_no_process(tmp_path: Path, what: str) -> None:
-    """The server ignores the end of its input, so that closing it politely takes two seconds, in which the second Ctrl-C comes."""
+    """The server ignores the end of its input, so that closing it politely takes two seconds, in
+    which the second Ctrl-C comes.
+    """
     (tmp_path / "deaf").touch()
     with start(tmp_path, PROGRAMS[what]) as process:
         process.send_signal(signal.SIGINT)

@@ -1,4 +1,6 @@
-"""Answers to `initialize` that no revision of MCP allows: what is not needed is done without, and an error says what is wrong."""
+"""Answers to `initialize` that no revision of MCP allows: what is not needed is done without, and
+an error says what is wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Logging in to a protected MCP server: a real server, a real authorization server, and a program in the place of the browser."""
+"""Logging in to a protected MCP server: a real server, a real authorization server, and a program
+in the place of the browser.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def test_a_person_logs_in_once_and_the_next_start_uses_the_stored_token(
     assert (len(server.logins), server.registrations, server.refreshes) == (1, 1, 0)
 
 
-# -- tokens ---------------------------------------------------------------------------------------------------------
+# -- tokens
 
 
 def test_an_expired_token_is_refreshed_also_after_a_restart(server: LoginServer) -> None:
@@ -205,7 +207,7 @@ def test_a_log_in_of_another_process_ends_an_earlier_refusal(server: LoginServer
     client.close()
 
 
-# -- the person -----------------------------------------------------------------------------------------------------
+# -- the person
 
 
 def test_a_denial_reads_as_a_denial_and_nobody_is_asked_again_until_connect(
@@ -305,7 +307,8 @@ def test_closing_ends_a_log_in(server: LoginServer) -> None:
         client.connect()
 
 
-# Not `print`: Python aborts if it ends while the thread that asks still holds the lock of standard output.
+# Not `print`: Python aborts if it ends while the thread that asks still holds the lock of standard
+# output.
 INTERRUPTED = """
 import os, sys
 from ferrule import mcp
@@ -327,7 +330,7 @@ def test_ctrl_c_ends_a_log_in(server: LoginServer) -> None:
     assert greet(server) == "Hello, Ada!"  # nothing is locked
 
 
-# -- clients and codes ----------------------------------------------------------------------------------------------
+# -- clients and codes
 
 
 def test_a_registered_client_uses_its_id_secret_scopes_and_port(server: LoginServer) -> None:
@@ -421,7 +424,7 @@ def test_a_denied_device_code_and_a_server_without_any_say_so(server: LoginServe
         greet(server, open_browser=False, enter_code=print, login_timeout_s=1)
 
 
-# -- secrets --------------------------------------------------------------------------------------------------------
+# -- secrets
 
 
 def test_the_file_of_the_credentials_is_this_users_alone(server: LoginServer, home: Path) -> None:

@@ -1,4 +1,6 @@
-"""Servers that break the protocol itself: whose word an error is, what may have run, and who hears of it. (M19, M20, M21, M24)"""
+"""Servers that break the protocol itself: whose word an error is, what may have run, and who hears
+of it. (M19, M20, M21, M24)
+"""
 
 from __future__ import annotations
 
@@ -219,7 +221,9 @@ def test_half_a_character_costs_no_answer(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 def test_an_error_of_the_server_is_its_own_word_whatever_the_code(kind: str) -> None:
-    """-32000 is what the SDK says of a lost connection, too; a tool that only reads is not asked twice for it."""
+    """-32000 is what the SDK says of a lost connection, too; a tool that only reads is not asked
+    twice for it.
+    """
     with talking() as (talk, server):
         _ = server.tools
         line = b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"Rate limited","data":{"x":1}}}'

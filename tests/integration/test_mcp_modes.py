@@ -1,4 +1,6 @@
-"""Which revision of MCP a connection speaks, and which transport: against servers of the SDK in processes of their own."""
+"""Which revision of MCP a connection speaks, and which transport: against servers of the SDK in
+processes of their own.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,7 @@ def version_of(server: MCPServer) -> str:
         return server.client.link.handshake.version
 
 
-# -- the revision -----------------------------------------------------------------------------------------------------
+# -- the revision
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_an_unknown_mode_is_refused() -> None:
         mcp("server", mode="legacy")
 
 
-# -- the transport ----------------------------------------------------------------------------------------------------
+# -- the transport
 
 
 @pytest.fixture

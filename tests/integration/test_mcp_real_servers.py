@@ -1,4 +1,6 @@
-"""Nine real servers over stdio, and one on all three transports: every tool is listed and called. (M1, M35, D39, M15, M29, M30, M46, M53)"""
+"""Nine real servers over stdio, and one on all three transports: every tool is listed and called.
+(M1, M35, D39, M15, M29, M30, M46, M53)
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,8 @@ def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory):
         yield {each.name: each for each in connected.servers}
 
 
-# Server, tool, arguments (`$` stands for the folder, `@` for the page), and a piece of the text that comes back.
+# Server, tool, arguments (`$` stands for the folder, `@` for the page), and a piece of the text
+# that comes back.
 CALLS = [
     ("everything", "echo", {"message": "hi"}, "hi"),
     (
@@ -409,7 +412,9 @@ def test_the_same_server_works_over_http(transport: str) -> None:
 
 
 def test_a_legacy_http_server_that_was_started_again_is_met_with_a_new_session() -> None:
-    """The session is unknown to the new process; what it refused did not run, so the call is made again."""
+    """The session is unknown to the new process; what it refused did not run, so the call is made
+    again.
+    """
     command = mcp_servers.command("everything")
     port = mcp_servers.free_port()
     server = MCPServer.http(f"http://127.0.0.1:{port}/mcp")

@@ -28,10 +28,11 @@ from ferrule.values.calls.call import CheckedCall, ToolCall, failure
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = pytest.mark.integration
 
-# -- tools made by hypothesis -----------------------------------------------------------------------------------------
+# -- tools made by hypothesis
 
 NAME = st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True)
-# Without what our client takes out of strangers' texts (M64): control and format characters, and what has no meaning.
+# Without what our client takes out of strangers' texts (M64): control and format characters, and
+# what has no meaning.
 CHARACTERS = st.characters(
     categories=["L", "N", "P", "S"],
     exclude_characters="\u115f\u1160\u3164\uffa0",
@@ -165,7 +166,7 @@ def served() -> Any:
         yield app, server
 
 
-# -- real processes ---------------------------------------------------------------------------------------------------
+# -- real processes
 
 SCRIPT = '''
 import os, subprocess, sys

@@ -1,6 +1,8 @@
-"""Runs over MCP servers that ask: suspended in one process, answered in a second, finished in a third (M57-M60).
+"""Runs over MCP servers that ask: suspended in one process, answered in a second, finished in a
+third (M57-M60).
 
-The program under test is this very file, run as a script: `start`, `answer`, `go_on`. The server is `tests/asking_server.py`, in both eras.
+The program under test is this very file, run as a script: `start`, `answer`, `go_on`. The server is
+`tests/asking_server.py`, in both eras.
 """
 
 from __future__ import annotations
@@ -122,7 +124,9 @@ def test_a_run_waits_for_consent_and_for_two_forms_over_six_processes(
     tmp_path: Path,
     era: str,
 ) -> None:
-    """The server, the tool's name there and the arguments are shown; no process lives while the run waits."""
+    """The server, the tool's name there and the arguments are shown; no process lives while the run
+    waits.
+    """
     assert process("start", tmp_path, era)["status"] == "waiting"
     assert (
         called(tmp_path) == []
@@ -155,7 +159,7 @@ def test_a_run_waits_for_consent_and_for_two_forms_over_six_processes(
     assert called(tmp_path) == ["pay", "book", "book", "book"]
 
 
-# -- in one process ------------------------------------------------------------------------------------------------
+# -- in one process
 
 
 def model(*steps: Any) -> ScriptedLM:
@@ -329,7 +333,9 @@ def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(
     era: str,
     how: str,
 ) -> None:
-    """Its earlier questions are not replayed once the call has a result, and are found again if it is made again."""
+    """Its earlier questions are not replayed once the call has a result, and are found again if it
+    is made again.
+    """
     run = started(tmp_path, era, BOOK)
     run.answer(run.pending[0].fill({"name": "Ann"}))
     resumed(run)
@@ -392,7 +398,10 @@ def test_a_server_that_never_stops_asking_is_stopped(
 def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_in_another_process(
     tmp_path: Path,
 ) -> None:
-    """A real server says `list_changed` in the middle of a call. P69: the run that is resumed has the tool as well."""
+    """A real server says `list_changed` in the middle of a call.
+
+    P69: the run that is resumed has the tool as well.
+    """
     listed = [
         {"name": name, "description": f"To {name}.", "inputSchema": {"type": "object"}}
         for name in ("pay", "changed", "fly")
@@ -444,7 +453,9 @@ def test_an_answer_that_a_server_has_used_still_counts_when_it_describes_its_too
     era: str,
     changed: dict[str, Any],
 ) -> None:
-    """The question that waits is asked again; the run failed, because the answer before had another digest."""
+    """The question that waits is asked again; the run failed, because the answer before had another
+    digest.
+    """
     book: dict[str, Any] = {
         "name": "book",
         "description": "To book.",

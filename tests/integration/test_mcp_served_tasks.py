@@ -1,4 +1,6 @@
-"""A server of ours that is killed in the middle of a task: started again with the same store, it goes on with the run."""
+"""A server of ours that is killed in the middle of a task: started again with the same store, it
+goes on with the run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Servers of ours in processes of their own, and the SDK's client: names, results, sessions, and the end."""
+"""Servers of ours in processes of their own, and the SDK's client: names, results, sessions, and
+the end.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,7 @@ async def listed(client: Any) -> list[str]:
     return [each.name for each in (await client.list_tools()).tools]
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names
 
 
 def test_programs_are_served_under_the_names_that_the_command_gives(module: Path) -> None:
@@ -130,7 +132,7 @@ def test_a_server_without_a_version_has_that_of_ferrule(module: Path, era: str) 
     assert (info.name, info.version) == ("ferrule", version("ferrule"))
 
 
-# -- results ----------------------------------------------------------------------------------------------------------
+# -- results
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -175,7 +177,7 @@ def test_a_model_sees_a_plain_result_once(module: Path, tool: str) -> None:
     assert shown == {"pages": "4", "books": '[{"title":"Emma"},{"title":"Persuasion"}]'}[tool]
 
 
-# -- sessions ---------------------------------------------------------------------------------------------------------
+# -- sessions
 
 HEADERS = {"Accept": "application/json, text/event-stream"}
 INITIALIZE = {
@@ -215,7 +217,7 @@ def test_a_session_without_requests_ends(module: Path) -> None:
             pause_s *= 2
 
 
-# -- the end ----------------------------------------------------------------------------------------------------------
+# -- the end
 
 
 @contextmanager

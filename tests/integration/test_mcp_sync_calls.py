@@ -1,4 +1,6 @@
-"""Sync calls of a real server's tools: in a running event loop, from threads, and of a session of the SDK."""
+"""Sync calls of a real server's tools: in a running event loop, from threads, and of a session of
+the SDK.
+"""
 
 from __future__ import annotations
 

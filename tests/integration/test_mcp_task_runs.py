@@ -1,6 +1,8 @@
-"""Runs over tasks of an MCP server: killed while the task is asked for its state, and resumed in another process.
+"""Runs over tasks of an MCP server: killed while the task is asked for its state, and resumed in
+another process.
 
-The program under test is this very file, run as a script: `start`, `go_on`. The server is `tests/task_server.py`, in both eras.
+The program under test is this very file, run as a script: `start`, `go_on`. The server is
+`tests/task_server.py`, in both eras.
 """
 
 from __future__ import annotations
@@ -142,7 +144,7 @@ def outcome_of_the_record(folder: Path) -> list[str]:
     return [kind for slot, kind in slots if slot == called]
 
 
-# -- in one process ------------------------------------------------------------------------------------------------
+# -- in one process
 
 
 def started(folder: Path, era: str) -> Any:

@@ -1,4 +1,6 @@
-"""llama.cpp's server with random weights, and LiteLLM's proxy with mock answers: what they say of ours, and we of theirs. (L3, L4)"""
+"""llama.cpp's server with random weights, and LiteLLM's proxy with mock answers: what they say of
+ours, and we of theirs. (L3, L4)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Native tool calling with an output for calls, in every adapter: declared, filled, checked, and never executed."""
+"""Native tool calling with an output for calls, in every adapter: declared, filled, checked, and
+never executed.
+"""
 
 from __future__ import annotations
 
@@ -279,7 +281,9 @@ def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_react_works_as_it_did(adapter: Any, native: bool) -> None:
-    """It runs its tools itself, in either way, through every adapter, and its requests have nothing of this in them."""
+    """It runs its tools itself, in either way, through every adapter, and its requests have nothing
+    of this in them.
+    """
     RAN.clear()
     asked = Signature("-> next_thought, next_tool_name, next_tool_args: dict[str, Any]")
 

@@ -1,4 +1,6 @@
-"""`examples/apps/pipeline.py`, ended in the middle by its 300th call of the model: what was read before is not read again."""
+"""`examples/apps/pipeline.py`, ended in the middle by its 300th call of the model: what was read
+before is not read again.
+"""
 
 from __future__ import annotations
 

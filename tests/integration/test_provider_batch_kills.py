@@ -1,6 +1,7 @@
 """A batch through a provider, killed five times where it hurts: no request is sent twice.
 
-The provider is a real HTTP server on loopback that counts what it takes; the client is a process of its own, which ends by SIGKILL.
+The provider is a real HTTP server on loopback that counts what it takes; the client is a process of
+its own, which ends by SIGKILL.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ POINTS = {
     OPENAI: ["uploaded", "created", "looked", "results", "stored", "created"],
     ANTHROPIC: ["created", "looked", "results", "stored", "created"],
 }
-"""Where the client dies, one death after the other: the last one with its batch of repairs submitted, and the answer to that not read."""
+"""Where the client dies, one death after the other: the last one with its batch of repairs
+submitted, and the answer to that not read.
+"""
 
 
 def first_answer_is_wrong() -> Callable[[str], str]:
@@ -46,7 +49,9 @@ def first_answer_is_wrong() -> Callable[[str], str]:
 
 
 class Client:
-    """The client's process, which dies at a point of the provider's, or when it has stored a part of the answers."""
+    """The client's process, which dies at a point of the provider's, or when it has stored a part
+    of the answers.
+    """
 
     def __init__(self, name: str, url: str, store: Path, count: int) -> None:
         self.store = store

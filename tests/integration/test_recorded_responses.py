@@ -1,6 +1,8 @@
-"""Answers as providers send them, one test a provider and shape: over HTTP, as JSON, as a client's objects, all in one normal form (E62).
+"""Answers as providers send them, one test a provider and shape: over HTTP, as JSON, as a client's
+objects, all in one normal form (E62).
 
-The bodies are `tests/models/golden/*`; the pages they were taken from are named in the tests of their wires.
+The bodies are `tests/models/golden/*`; the pages they were taken from are named in the tests of
+their wires.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ PARIS, OSLO = {"location": "Paris"}, {"location": "Oslo"}
 
 
 class Call(NamedTuple):
-    """A call in the normal form; `id` is None where the provider gave none, `code` that of its fault."""
+    """A call in the normal form; `id` is None where the provider gave none, `code` that of its
+    fault.
+    """
 
     name: str
     args: dict[str, Any]
@@ -196,7 +200,10 @@ def recorded(shape: str) -> Any:
 
 
 def as_objects(value: Any) -> Any:
-    """As a provider's own client hands it out: attributes. What the model wrote as JSON (`args`, `input`) stays a dict there too."""
+    """As a provider's own client hands it out: attributes.
+
+    What the model wrote as JSON (`args`, `input`) stays a dict there too.
+    """
     if isinstance(value, dict):
         return SimpleNamespace(
             **{

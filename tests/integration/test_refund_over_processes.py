@@ -1,4 +1,6 @@
-"""A refund: started by one process, approved on the command line, resumed by a third, which must have the shop's connection."""
+"""A refund: started by one process, approved on the command line, resumed by a third, which must
+have the shop's connection.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A secret argument in every view of a run: stars everywhere, and the store keeps what the model wrote."""
+"""A secret argument in every view of a run: stars everywhere, and the store keeps what the model
+wrote.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`examples/apps/service.py` over HTTP, as a process of its own: clients that come back, servers that are stopped and killed."""
+"""`examples/apps/service.py` over HTTP, as a process of its own: clients that come back, servers
+that are stopped and killed.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Runs in one SQLite file, in several processes: decided elsewhere, contended for, stopped, killed.
 
-The program under test is this very file, run as a script: `start`, `go_on`. What its tool does stands in a file outside, a line each time.
+The program under test is this very file, run as a script: `start`, `go_on`. What its tool does
+stands in a file outside, a line each time.
 """
 
 from __future__ import annotations
@@ -183,7 +184,9 @@ def test_while_a_process_is_at_work_its_lease_is_renewed(tmp_path: Path) -> None
 
 
 def test_a_stopped_process_that_lost_its_run_is_fenced_when_it_wakes(tmp_path: Path) -> None:
-    """SIGSTOP, the run is taken over and finished, SIGCONT: its next write is refused, and it starts no tool."""
+    """SIGSTOP, the run is taken over and finished, SIGCONT: its next write is refused, and it
+    starts no tool.
+    """
     (tmp_path / "hang_one").touch()
     running = process("start", tmp_path, LEASE_S="3")
     until((tmp_path / "hangs_one").exists)

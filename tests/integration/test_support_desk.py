@@ -1,4 +1,6 @@
-"""`examples/apps/support_desk.py`, ended before and after each write to its store: no ticket is lost, and no refund is made twice."""
+"""`examples/apps/support_desk.py`, ended before and after each write to its store: no ticket is
+lost, and no refund is made twice.
+"""
 
 from __future__ import annotations
 

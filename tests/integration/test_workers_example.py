@@ -1,4 +1,6 @@
-"""The recipe of examples/workers, command by command: a Postgres, two workers, a page and a terminal on one store."""
+"""The recipe of examples/workers, command by command: a Postgres, two workers, a page and a
+terminal on one store.
+"""
 
 from __future__ import annotations
 

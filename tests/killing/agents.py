@@ -1,4 +1,5 @@
-"""The scenarios: what an agent is told to do, by which tools, in which mode, and what a person says to it.
+"""The scenarios: what an agent is told to do, by which tools, in which mode, and what a person says
+to it.
 
 A turn of the model is a text: `"pay 1"` is one call, `"pay 3 + fetch 4"` are two at once. Every
 call names what it does to the world.
@@ -70,7 +71,9 @@ class Scenario:
     name: str
     turns: tuple[str, ...]
     decisions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What a person says to the question about a call, if not `approve`: `edit 9`, `deny`, `reply`, `grant 2`."""
+    """What a person says to the question about a call, if not `approve`: `edit 9`, `deny`, `reply`,
+    `grant 2`.
+    """
     is_native: bool = True
     is_async: bool = False
     wire: str = ""
@@ -81,15 +84,23 @@ class Scenario:
     falls_back: bool = False
     """Whether the first model fails in the middle of the run, and a second one goes on."""
     is_read: bool = False
-    """Whether each process reads the run that it loaded, its trajectory and messages, before it goes on."""
+    """Whether each process reads the run that it loaded, its trajectory and messages, before it
+    goes on.
+    """
     decides_singly: bool = False
-    """Whether a person decides one question at a time, the last one first, and the run goes on after each."""
+    """Whether a person decides one question at a time, the last one first, and the run goes on
+    after each.
+    """
     asks_at_once: int = 1
-    """How many calls of models may be under way at once, so that one strike leaves as many without an answer."""
+    """How many calls of models may be under way at once, so that one strike leaves as many without
+    an answer.
+    """
     snippets: int = 0
     """In how many pieces of code the model makes its calls, if it makes them in code."""
     is_fork: bool = False
-    """Whether the run is a fork of one that got to its first question, or as far as its process lived."""
+    """Whether the run is a fork of one that got to its first question, or as far as its process
+    lived.
+    """
     is_spawned: bool = False
     """Whether its processes are new interpreters and not forks."""
     chooses: Literal["run", "step"] | None = None
@@ -97,7 +108,9 @@ class Scenario:
 
     @cached_property
     def questions(self) -> frozenset[str]:
-        """The calls that a person must be asked about: all that ask, but for those that a grant covers."""
+        """The calls that a person must be asked about: all that ask, but for those that a grant
+        covers.
+        """
         asked, granted = set[str](), 0
         for what in self._whats():
             if what.split()[0] in {"refund", "desk.refund", "sign"}:
@@ -177,7 +190,8 @@ OUTSIDE = (
     "refund 7 + remind 8",
     "build 9",
 )
-"""Results from outside, and messages to the run: of its own tools, and of the world that delivers."""
+"""Results from outside, and messages to the run: of its own tools, and of the world that delivers.
+"""
 
 LONG = ("survey 1", "pay 2", "part 1 + survey 3", "refund 4", "part 3 + order 5", "part 1")
 """Results that the model is not shown whole, and reads later."""
@@ -221,7 +235,9 @@ AT_ONCE = (
     "promise 9 + halt 10",
     "refund 11 + drop 12",
 )
-"""Results from outside, messages to the run, and calls that hang until they are cancelled, together."""
+"""Results from outside, messages to the run, and calls that hang until they are cancelled,
+together.
+"""
 
 SCENARIOS = (
     Scenario("every effect", EVERY),
@@ -308,7 +324,10 @@ INTERRUPTED = (
 
 
 def answer_to(world: World, scenario: Scenario, request: Request) -> Response | str:
-    """The model's answer. It follows from the conversation alone, so a fresh process goes on where the dead one was."""
+    """The model's answer.
+
+    It follows from the conversation alone, so a fresh process goes on where the dead one was.
+    """
     world.act("model", request.digest)
     if scenario.chooses is not None:
         [told] = re.findall(r"Your word is \d+", request.messages[0].text)
@@ -399,7 +418,10 @@ def _finish(answer: str) -> ToolCall:
 
 @contextmanager
 def served(root: Path) -> Iterator[str]:
-    """The model behind a socket, in a process of its own; yields its address. The task of a run names its folder in `root`."""
+    """The model behind a socket, in a process of its own; yields its address.
+
+    The task of a run names its folder in `root`.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -454,7 +476,10 @@ class Failing(Scripted):
 
 
 def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tuple[Any, ...]]:
-    """The agent, whose tools act in a world, and the tools that it can load. `server` is the address of the HTTP model."""
+    """The agent, whose tools act in a world, and the tools that it can load.
+
+    `server` is the address of the HTTP model.
+    """
     tools, shelf = _tools(world, scenario)
     own = [tools[name] for name in tools if name != "wipe"]
     lm: BaseLM = Scripted(world, scenario)

@@ -1,4 +1,5 @@
-"""Ctrl-C at random times and at random system calls, again and again in one process, which lives on.
+"""Ctrl-C at random times and at random system calls, again and again in one process, which lives
+on.
 
 After each one the store must be free for other processes, and the run must go on: here, or in
 another process.
@@ -43,7 +44,9 @@ MOST_ROUNDS = 60
 MOST_FAULTS = 10
 """After so many, a store that others find locked has cost enough time."""
 GOES_ON, BY_ITSELF, INTERRUPT, WAIT, END, REFUSAL = b"g", b"s", b"i", b"w", b"d", b"r"
-"""What it says: it works, and the parent sends the Ctrl-C; it works, and a system call does; then how the work ended."""
+"""What it says: it works, and the parent sends the Ctrl-C; it works, and a system call does; then
+how the work ended.
+"""
 
 
 def plan(
@@ -109,7 +112,9 @@ def _run(
 
 
 class _Talk:
-    """With the process that is interrupted: in each round it says how it is struck, then how it took it."""
+    """With the process that is interrupted: in each round it says how it is struck, then how it
+    took it.
+    """
 
     def __init__(self, world: World, scenario: Scenario, seed: int, server: str) -> None:
         self.world = world
@@ -182,7 +187,10 @@ def _blocked(world: World, scenario: Scenario, server: str, *, elsewhere: bool) 
 
 
 def _live(scenario: Scenario, seed: int, server: str, say: int, told: int, world: World) -> int:
-    """Work on the run until it is done. One Ctrl-C comes in each round, from the parent or at a system call."""
+    """Work on the run until it is done.
+
+    One Ctrl-C comes in each round, from the parent or at a system call.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(seed)
     store = stores.plain(world, full_sync=scenario.full_sync)
@@ -207,7 +215,10 @@ def _live(scenario: Scenario, seed: int, server: str, say: int, told: int, world
 
 
 def _is_before_the_first_line(error: asyncio.CancelledError) -> bool:
-    """Whether a task was cancelled before it began. So ends a Ctrl-C just after `asyncio.Runner.run` of Python 3.11 took the signal over."""
+    """Whether a task was cancelled before it began.
+
+    So ends a Ctrl-C just after `asyncio.Runner.run` of Python 3.11 took the signal over.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -136,7 +136,9 @@ def _words(world: World) -> Iterator[Fault]:
 
 
 def _ends(world: World) -> Iterator[Fault]:
-    """The calls that were cancelled: each cancellation that was accepted was taken, once, and ended its call for good."""
+    """The calls that were cancelled: each cancellation that was accepted was taken, once, and ended
+    its call for good.
+    """
     noted = [what for what, _ in world.noted()]
     ended = {what for what in noted if what.startswith("ended ")}
     with stores.opened(world) as store:

@@ -1,4 +1,6 @@
-"""Kills: each process of a run is struck at its points and its system calls; fresh processes carry the run to its end."""
+"""Kills: each process of a run is struck at its points and its system calls; fresh processes carry
+the run to its end.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def carry_on(
     server: str,
     targets: tuple[Target | None, ...] = (),
 ) -> tuple[int, list[Ended], Fault | None]:
-    """Processes one after another, until the run is done: how many were killed, how each ended, and whether they got stuck."""
+    """Processes one after another, until the run is done: how many were killed, how each ended, and
+    whether they got stuck.
+    """
     kills, ends, roles, next_role = 0, list[Ended](), list(scenario.roles), "worker"
     for k in range(_MOST_PROCESSES):
         role = roles.pop(0) if roles else next_role
@@ -91,7 +95,9 @@ def undisturbed(
     scenario: Scenario,
     server: str,
 ) -> tuple[Expected, list[Ended], Result]:
-    """The run that nothing disturbs, which must be faultless: what it leaves behind, and its processes."""
+    """The run that nothing disturbs, which must be faultless: what it leaves behind, and its
+    processes.
+    """
     with world_in(root, scenario) as world:
         _, ends, stuck = carry_on(world, scenario, server)
         expected = read(world) if not stuck else Expected("", ())

@@ -91,7 +91,9 @@ CONTROL = Mutant(
 
 
 def main() -> int:
-    """Print a line for each mutant (with an argument, of those whose names contain it); returns how many were not caught."""
+    """Print a line for each mutant (with an argument, of those whose names contain it); returns how
+    many were not caught.
+    """
     missed = 0
     for mutant in (CONTROL, *MUTANTS):
         if not all(part in mutant.name for part in sys.argv[1:]):

@@ -1,4 +1,6 @@
-"""The people of a round: they look and decide by every command and by the page, each a process of its own, while workers are killed."""
+"""The people of a round: they look and decide by every command and by the page, each a process of
+its own, while workers are killed.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +178,9 @@ class People(threading.Thread):
     # ---------------------------------------------------------------------------------------------
 
     def _question(self, run_id: str) -> Question:
-        """The call that waits for them, as soon as one does; on those that were cut off another answers."""
+        """The call that waits for them, as soon as one does; on those that were cut off another
+        answers.
+        """
         ends = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends:
             line = self._yard.store.summary(run_id)

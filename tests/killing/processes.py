@@ -1,4 +1,6 @@
-"""The processes of one run: workers that carry it on, persons who decide, cancellers. Each is a fork, or an interpreter of its own.
+"""The processes of one run: workers that carry it on, persons who decide, cancellers.
+
+Each is a fork, or an interpreter of its own.
 
 The parent of the forks starts no thread, and imports what they import, so that it is done once.
 """
@@ -37,7 +39,9 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its code (None: struck by SIGKILL), and the points and system calls that it passed."""
+    """How a process ended: its code (None: struck by SIGKILL), and the points and system calls that
+    it passed.
+    """
 
     code: int | None
     points: int = 0
@@ -103,7 +107,8 @@ def _has(store: Any, run_id: str) -> bool:
 
 
 def read(world: World, run: Run) -> None:
-    """Read a loaded run as a service would: it has a step for each answer of its model, but for the last ones.
+    """Read a loaded run as a service would: it has a step for each answer of its model, but for the
+    last ones.
 
     A `StepFinished` is not recorded: a step is over when the model was asked again.
     """
@@ -128,7 +133,9 @@ def work_when_free(scenario: Scenario, world: World, **options: Any) -> int:
 
 
 def settle(world: World, run: Run) -> int:
-    """What a run that came to rest means for its process; of one that is done, the answer is written down."""
+    """What a run that came to rest means for its process; of one that is done, the answer is
+    written down.
+    """
     if run.status == "waiting":
         return WAITS
     if run.status != "done":

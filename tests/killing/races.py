@@ -1,4 +1,6 @@
-"""Races: two live processes want one run, one is slow, or stopped for longer than its lease, two persons decide, one cancels."""
+"""Races: two live processes want one run, one is slow, or stopped for longer than its lease, two
+persons decide, one cancels.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,8 @@ def slow_owner(
     moment: float,
     _result: Result,
 ) -> tuple[Scenario, int]:
-    """A process takes long over an effect; another one wants its run meanwhile, and does not get it.
+    """A process takes long over an effect; another one wants its run meanwhile, and does not get
+    it.
 
     If it did, it would find a call that began and did not end. It may repeat one that is
     idempotent, and a person who sees that nothing has happened yet approves any other: then it
@@ -157,7 +160,9 @@ def stopped(
     moment: float,
     result: Result,
 ) -> tuple[Scenario, int]:
-    """A process stops for longer than its lease; another takes the run; the first one wakes, and may not write."""
+    """A process stops for longer than its lease; another takes the run; the first one wakes, and
+    may not write.
+    """
     label = "act model" if moment < 0.3 else "aappend" if scenario.is_async else "append"
     target = Target(int(moment * 10), "stop", label)
     if int(moment * 1000) % 2:
@@ -209,7 +214,9 @@ def canceller(
     moment: float,
     result: Result,
 ) -> tuple[Scenario, int]:
-    """A run is cancelled by another process while it works; it ends its call, and goes on when it is resumed."""
+    """A run is cancelled by another process while it works; it ends its call, and goes on when it
+    is resumed.
+    """
     _until_decided(world, scenario)
     worker = Child(world, partial(_work, scenario))
     time.sleep(moment * len(scenario.turns) * SLOW_S)
@@ -228,7 +235,9 @@ def speaker(
     moment: float,
     result: Result,
 ) -> tuple[Scenario, int]:
-    """A process says things to a run while another one works on it, and is killed; also while the run ends."""
+    """A process says things to a run while another one works on it, and is killed; also while the
+    run ends.
+    """
     _until_decided(world, scenario)
     target = None
     if int(moment * 1000) % 2:

@@ -1,4 +1,5 @@
-"""The stores that the scenarios run on: a file of SQLite, or a schema of the Postgres that `python -m killing --postgres` started.
+"""The stores that the scenarios run on: a file of SQLite, or a schema of the Postgres that `python
+-m killing --postgres` started.
 
 Each is watched: a point before and after everything that it does, and before each commit of a
 tool's transaction.
@@ -32,7 +33,9 @@ def is_postgres() -> bool:
 
 
 def name() -> str:
-    """What `system_calls.c` knows the store by: a part of the path of its files, or the port of its server."""
+    """What `system_calls.c` knows the store by: a part of the path of its files, or the port of its
+    server.
+    """
     return (
         f":{os.environ[DSN].rpartition(':')[2].partition('/')[0]}" if is_postgres() else "/runs.db"
     )
@@ -78,7 +81,9 @@ def opened(world: World) -> Generator[Store]:
 
 
 def wait_until_free(world: World) -> None:
-    """Wait until the process that was killed counts as dead: at once on this machine, but Postgres is asked by many."""
+    """Wait until the process that was killed counts as dead: at once on this machine, but Postgres
+    is asked by many.
+    """
     if is_postgres():
         with opened(world) as store:
             while any(line.leased for line in store.list()):
@@ -188,7 +193,9 @@ def _watching(kind: type[Any]) -> type[Any]:
     class Watched(kind):
         world: World
         inside = ""
-        """Added to the labels of points inside a tool's transaction: a process that is stopped there holds the database."""
+        """Added to the labels of points inside a tool's transaction: a process that is stopped
+        there holds the database.
+        """
 
         async def aappend(self, *given: Any, **named: Any) -> bool:
             self.world.point("aappend")

@@ -1,4 +1,5 @@
-"""Strikes at system calls: `system_calls.c`, built when the test begins, and preloaded into the processes under test.
+"""Strikes at system calls: `system_calls.c`, built when the test begins, and preloaded into the
+processes under test.
 
 Only on Linux, and with a C compiler; otherwise `build` says why not.
 """
@@ -21,7 +22,9 @@ _LIBRARY = "FERRULE_KILLING_LIBRARY"
 
 
 def build(folder: Path) -> tuple[dict[str, str], str | None]:
-    """Build the library: the environment of a process into which it is preloaded, and why there is none."""
+    """Build the library: the environment of a process into which it is preloaded, and why there is
+    none.
+    """
     if not sys.platform.startswith("linux"):
         return {}, f"LD_PRELOAD is not tried on {sys.platform}"
     if shutil.which("cc") is None:
@@ -45,7 +48,9 @@ def build(folder: Path) -> tuple[dict[str, str], str | None]:
 
 
 def check(folder: Path) -> None:
-    """Raise if a library was built, and counts nothing here: a test without strikes must not pass for one with them."""
+    """Raise if a library was built, and counts nothing here: a test without strikes must not pass
+    for one with them.
+    """
     if not is_loaded():
         return
     arm(-1, "before")
@@ -67,7 +72,9 @@ def is_loaded() -> bool:
 
 
 def arm(at: int, how: str) -> None:
-    """Count the calls of this process on the store from here on; strike it at the `at`-th, or never (-1)."""
+    """Count the calls of this process on the store from here on; strike it at the `at`-th, or never
+    (-1).
+    """
     if _library() is not None:
         _library().strike_at(stores.name().encode(), ctypes.c_long(at), MODES.index(how))
 

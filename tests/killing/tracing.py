@@ -1,4 +1,6 @@
-"""`python -m killing --otel`: OpenTelemetry's SDK is on in every process, and what they sent is judged too."""
+"""`python -m killing --otel`: OpenTelemetry's SDK is on in every process, and what they sent is
+judged too.
+"""
 
 from __future__ import annotations
 

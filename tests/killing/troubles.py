@@ -1,4 +1,5 @@
-"""`python -m killing.troubles`: what befalls a whole installation while two workers carry on 100 runs with an approval.
+"""`python -m killing.troubles`: what befalls a whole installation while two workers carry on 100
+runs with an approval.
 
 Postgres is away for 20 seconds; a proxy cuts every connection, again and again; everything goes
 through PgBouncer; workers are upgraded. No worker is killed, so each effect happens exactly once,
@@ -56,7 +57,8 @@ def _carried_on(
     *,
     breaks: bool,
 ) -> int:
-    """Submit runs, and let things happen while a half of them goes on: the first step after some effects, others a second apart.
+    """Submit runs, and let things happen while a half of them goes on: the first step after some
+    effects, others a second apart.
 
     The other half waits for a person meanwhile. Tickets fail only if a connection `breaks`.
     """
@@ -105,7 +107,9 @@ def cuts(server: PostgresServer, name: str, runs: int) -> int:
 
 
 def pooled(server: PostgresServer, name: str, runs: int) -> int:
-    """Workers, and whoever submits and decides, reach Postgres through a pooler that shares sessions."""
+    """Workers, and whoever submits and decides, reach Postgres through a pooler that shares
+    sessions.
+    """
     if why := no_pooler_here():
         sys.stdout.write(f"skipped: {name}, because {why}\n")
         return 0
@@ -120,7 +124,10 @@ def pooled(server: PostgresServer, name: str, runs: int) -> int:
 
 
 def upgrade(server: PostgresServer, name: str, runs: int) -> int:
-    """Workers of a second version join; those of the first are told to end, one after another. Runs wait meanwhile."""
+    """Workers of a second version join; those of the first are told to end, one after another.
+
+    Runs wait meanwhile.
+    """
     yard = new_yard(server, "upgrade")
     newer = yard.folder / "newer.py"
     newer.write_text((TESTS / "worker_program.py").read_text().replace("soon, block]", "soon]"))

@@ -1,4 +1,5 @@
-"""`python -m killing.workers`: kill workers on Postgres at random moments, and look whether every run is done and no effect was made twice.
+"""`python -m killing.workers`: kill workers on Postgres at random moments, and look whether every
+run is done and no effect was made twice.
 
 `--kills N`: three workers and a stream of runs, until N workers were killed. `--rounds N`: N times
 200 runs with an approval and two workers, of which one is killed every two seconds and replaced,
@@ -26,7 +27,10 @@ AT_ONCE = 40
 PEOPLE_EVERY = 5
 """In every so many rounds there are people: they cost as much as the workers."""
 PAUSE_S = 4.0
-"""Between two kills at most. The work of a dead worker is taken five seconds after its last heartbeat."""
+"""Between two kills at most.
+
+The work of a dead worker is taken five seconds after its last heartbeat.
+"""
 
 
 def main() -> int:
@@ -82,7 +86,10 @@ def stream(server: PostgresServer, kills: int) -> int:
 
 
 def round_of(server: PostgresServer, number: int, runs: int, *, has_people: bool) -> int:
-    """Two workers; one is killed every two seconds and replaced. People look and decide meanwhile."""
+    """Two workers; one is killed every two seconds and replaced.
+
+    People look and decide meanwhile.
+    """
     yard = new_yard(server, f"round{number}")
     began, killed = time.monotonic(), 0
     for _ in range(2):
@@ -117,7 +124,8 @@ def _is_ready(yard: Yard, worker: int) -> bool:
 
 
 def decide(yard: Yard, below: int = sys.maxsize) -> int:
-    """Answer questions of runs below a number: what was cut off is reported as done, as its effect is at most once.
+    """Answer questions of runs below a number: what was cut off is reported as done, as its effect
+    is at most once.
 
     Returns how many runs are not done.
     """
@@ -142,7 +150,10 @@ def judge(
     *,
     is_exact: bool = False,
 ) -> int:
-    """Wait until all is done, and count what is wrong. With `is_exact`, an effect that was cut off before it happened is wrong too."""
+    """Wait until all is done, and count what is wrong.
+
+    With `is_exact`, an effect that was cut off before it happened is wrong too.
+    """
     runs += len(people.runs) if people is not None else 0
     ends = time.monotonic() + 180
     while decide(yard, sys.maxsize if people is None else FIRST) and time.monotonic() < ends:

@@ -1,4 +1,5 @@
-"""What the agents under test act on: a folder with the store, with a file of effects, and with the points where a process can be killed.
+"""What the agents under test act on: a folder with the store, with a file of effects, and with the
+points where a process can be killed.
 
 Nothing here is ferrule's, except the store that it watches. An effect is one line of a file, in one
 write: it is there whole or not at all.
@@ -31,7 +32,9 @@ SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.S
 
 @dataclass(frozen=True)
 class Target:
-    """Where a process is struck: the `at`-th point with this label (any, if it is empty), or the `at`-th system call."""
+    """Where a process is struck: the `at`-th point with this label (any, if it is empty), or the
+    `at`-th system call.
+    """
 
     at: int
     how: str = "kill"
@@ -66,7 +69,10 @@ class World:
     slow_s: float = 0.0
     """How long each effect takes: races need calls that last."""
     must_sync: bool = False
-    """Whether everything must be on the disk before an effect. Only where one thing happens at a time."""
+    """Whether everything must be on the disk before an effect.
+
+    Only where one thing happens at a time.
+    """
 
     @property
     def scenario(self) -> str:
@@ -115,12 +121,17 @@ class World:
             db.execute("INSERT OR IGNORE INTO deposits VALUES (?, ?)", (key, what))
 
     def store(self, **options: Any) -> Any:
-        """The store of the runs, with points. Without `full_sync`, because a kill takes no power."""
+        """The store of the runs, with points.
+
+        Without `full_sync`, because a kill takes no power.
+        """
         return stores.watched(self, **{"full_sync": False, **options})
 
 
 def _synced() -> bool:
-    """Whether all that this process wrote is on the disk, or is a moment later: a thread may be renewing a lease."""
+    """Whether all that this process wrote is on the disk, or is a moment later: a thread may be
+    renewing a lease.
+    """
     for _ in range(200):
         if not system_calls.unsynced():
             return True

@@ -1,7 +1,9 @@
-"""Files of MCP servers in the forms of six editors, written from their public documentation: each loads, and its servers run. (M2, P74)
+"""Files of MCP servers in the forms of six editors, written from their public documentation: each
+loads, and its servers run. (M2, P74)
 
-code.visualstudio.com/docs/agents/reference/mcp-configuration, code.claude.com/docs/en/mcp, modelcontextprotocol.io/docs (Claude Desktop),
-cursor.com/docs/mcp, geminicli.com/docs/tools/mcp-server, zed.dev/docs/ai/mcp; all of November 2026.
+code.visualstudio.com/docs/agents/reference/mcp-configuration, code.claude.com/docs/en/mcp,
+modelcontextprotocol.io/docs (Claude Desktop), cursor.com/docs/mcp,
+geminicli.com/docs/tools/mcp-server, zed.dev/docs/ai/mcp; all of November 2026.
 """
 
 from __future__ import annotations
@@ -136,7 +138,9 @@ FILES = {
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a `.env`, in which a server of `mood` has two tools; it is the home folder too."""
+    """A project with a `.env`, in which a server of `mood` has two tools; it is the home folder
+    too.
+    """
     found = tmp_path / "project"
     (found / "mood").mkdir(parents=True)
     (found / "mood" / "tools").write_text("echo environment")
@@ -336,7 +340,9 @@ def test_a_saved_server_of_a_file_is_loaded_again(project: Path) -> None:
 def test_log_ins_of_editors_files_are_read_and_saved_without_their_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """code.claude.com/docs/en/mcp, cursor.com/docs/mcp, geminicli.com/docs/tools/mcp-server, VS Code's mcp.json; all of November 2026."""
+    """code.claude.com/docs/en/mcp, cursor.com/docs/mcp, geminicli.com/docs/tools/mcp-server, VS
+    Code's mcp.json; all of November 2026.
+    """
     monkeypatch.setenv("SECRET", "hunter2")
     url = "https://example.com/mcp"
     entries = {

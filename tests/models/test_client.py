@@ -98,7 +98,9 @@ WAYS: dict[str, Any] = {
 
 
 def asked(client: Any, lm: BaseLM, way: str) -> Response:
-    """One answer in one way; an async client that sync code asked is closed on the loop that served it."""
+    """One answer in one way; an async client that sync code asked is closed on the loop that served
+    it.
+    """
     if way.startswith("a"):
         return asyncio.run(closing(client, WAYS[way](lm)))
     try:
@@ -313,7 +315,10 @@ def test_litellm_is_an_extra(monkeypatch):
 
 
 def test_litellm_is_asked_through_its_two_doors(monkeypatch):
-    """Sync and async, whole and streamed; its own settings are its own. As litellm 1.106 was seen to do, for it is not installed here."""
+    """Sync and async, whole and streamed; its own settings are its own.
+
+    As litellm 1.106 was seen to do, for it is not installed here.
+    """
     seen: list[dict[str, Any]] = []
 
     def completion(model, messages=(), **rest):
@@ -405,7 +410,10 @@ SWITCHES: dict[str, Any] = {
 @pytest.mark.parametrize(("first", "then"), SWITCHES.values(), ids=SWITCHES.keys())
 @pytest.mark.parametrize("kind", ["openai_async", "anthropic_async"])
 def test_an_async_client_on_a_second_event_loop_is_told(kind, first, then):
-    """Its connections belong to the first. The SDKs raise a bare `RuntimeError`, or hang; models of one client share its loop."""
+    """Its connections belong to the first.
+
+    The SDKs raise a bare `RuntimeError`, or hang; models of one client share its loop.
+    """
     with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
         client = CLIENTS[kind][0](served.base_url)
         send = client._client.send

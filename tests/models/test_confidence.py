@@ -1,4 +1,6 @@
-"""`LM(..., confidence=True)`: how sure a model is of its calls, by the tokens that a server reports."""
+"""`LM(..., confidence=True)`: how sure a model is of its calls, by the tokens that a server
+reports.
+"""
 
 from __future__ import annotations
 

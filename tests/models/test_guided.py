@@ -1,4 +1,6 @@
-"""`LM(...).constrained()`: servers that hold calls to a grammar or a schema, and servers that ignore it."""
+"""`LM(...).constrained()`: servers that hold calls to a grammar or a schema, and servers that
+ignore it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Reasoning that only its author can read, and other details that a server refuses, over HTTP on loopback.
+"""Reasoning that only its author can read, and other details that a server refuses, over HTTP on
+loopback.
 
-Each provider here is a server that signs its answers for the key and the model that asked, and that refuses what was signed for anybody else.
+Each provider here is a server that signs its answers for the key and the model that asked, and that
+refuses what was signed for anybody else.
 """
 
 from __future__ import annotations
@@ -343,7 +345,7 @@ def test_the_authors_of_a_conversation_are_known_without_reading_it_again():
     assert [view.authors for view in (plain, first, fork)] == [set(), {ada}, {ada}]
 
 
-# -- reasoning as text -----------------------------------------------------------------------------------------
+# -- reasoning as text
 
 
 def spoken(field: str | None, call: str = "add") -> bytes:
@@ -453,7 +455,7 @@ def test_every_wire_leaves_out_the_name_of_the_author():
         assert b"my-host" not in wire(name).render(request, model="m", settings={})
 
 
-# -- settings --------------------------------------------------------------------------------------------------
+# -- settings
 
 
 NAMES = {
@@ -512,7 +514,7 @@ def test_stream_options_can_be_left_out_from_the_start(value):
         assert b"stream_options" not in server.requests[0][1]
 
 
-# -- ids of calls ----------------------------------------------------------------------------------------------
+# -- ids of calls
 
 
 def ids_in(value: Any) -> tuple[list[str], list[str]]:

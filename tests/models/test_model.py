@@ -42,7 +42,7 @@ async def collected(stream) -> list:
     return [item async for item in stream]
 
 
-# -- a model made of one method ---------------------------------------------------------------------------------
+# -- a model made of one method
 
 
 def test_a_model_needs_one_method():
@@ -140,7 +140,7 @@ def test_copies_do_not_change_the_original():
     assert copy.deepcopy(hot) is hot
 
 
-# -- anything that has `complete` -------------------------------------------------------------------------------
+# -- anything that has `complete`
 
 
 class Duck:
@@ -219,7 +219,7 @@ def test_what_is_no_model_is_refused_with_advice(bad):
         as_model(bad)
 
 
-# -- over HTTP --------------------------------------------------------------------------------------------------
+# -- over HTTP
 
 
 def test_a_missing_key_is_named_when_the_model_is_asked(monkeypatch):

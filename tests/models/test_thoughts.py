@@ -1,4 +1,6 @@
-"""Thoughts in the text of an answer, asked for without a program: whole and streamed, over HTTP and through a client."""
+"""Thoughts in the text of an answer, asked for without a program: whole and streamed, over HTTP and
+through a client.
+"""
 
 from __future__ import annotations
 

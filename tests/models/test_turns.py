@@ -1,4 +1,6 @@
-"""Servers whose chat templates demand turns of a form, as Gemma's and Mistral's do, over HTTP on loopback."""
+"""Servers whose chat templates demand turns of a form, as Gemma's and Mistral's do, over HTTP on
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +195,9 @@ STEPS = [
 
 
 def test_an_agent_in_text_mode_goes_on_and_its_prompt_only_grows():
-    """Past steps are merged with the question, and each body begins with the one before it, except its end."""
+    """Past steps are merged with the question, and each body begins with the one before it, except
+    its end.
+    """
     template = Template([*STEPS, fields(reasoning="r", answer="7")])
     with serve(ScriptedLM(by=template)) as server:
         assert (

@@ -162,7 +162,9 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
 def test_a_forked_process_asks_over_connections_of_its_own():
-    """Workers of gunicorn and Celery are forked after the program is loaded, and may have asked before."""
+    """Workers of gunicorn and Celery are forked after the program is loaded, and may have asked
+    before.
+    """
     with raw_server(reply()) as server:
         subprocess.run([sys.executable, "-c", FORKED, server.base_url], check=True)
         assert (server.accepted, len(server.requests)) == (4, 4)
@@ -228,7 +230,7 @@ def test_a_model_works_once_the_variable_is_mended(monkeypatch):
             assert ask(lm)
 
 
-# -- what a request keeps, whatever connection carries it -----------------------------------------------------------
+# -- what a request keeps, whatever connection carries it
 
 
 @ways
@@ -373,7 +375,9 @@ def test_a_request_that_is_cancelled_when_its_handshake_ends_leaves_no_socket_to
     monkeypatch,
     private,
 ):
-    """Its transport waited for the server's farewell on a socket that was closed, whose number the next connection got."""
+    """Its transport waited for the server's farewell on a socket that was closed, whose number the
+    next connection got.
+    """
     context, path = private
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
     complete, over = sslproto.SSLProtocol._on_handshake_complete, threading.Event()

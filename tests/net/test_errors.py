@@ -202,7 +202,9 @@ def test_an_error_learns_whose_it_is_once():
 
 @pytest.mark.parametrize("key", ["x", "length", "none", "tokens"])
 def test_a_key_that_is_a_word_hides_no_kind_of_error(key):
-    """People give such a key to a server of their own, and the server says the word: the agent could not shorten its history then."""
+    """People give such a key to a server of their own, and the server says the word: the agent
+    could not shorten its history then.
+    """
     said = "This model's maximum context length is 8192 tokens, and none is left."
     error, _ = status_error(400, {}, json.dumps({"error": {"message": said}}).encode(), secret=key)
     assert type(error) is ContextOverflowError
@@ -210,7 +212,9 @@ def test_a_key_that_is_a_word_hides_no_kind_of_error(key):
 
 
 def test_googles_reasons_and_waits_stand_in_the_details():
-    """A wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
+    """A wrong key of Gemini is a 400, and the wait of its 429 stands in the body
+    (google.rpc.ErrorInfo, RetryInfo).
+    """
     key = b'{"error": {"code": 400, "message": "API key not valid.", "details": [7, {"reason": "API_KEY_INVALID"}]}}'
     assert isinstance(status_error(400, {}, key)[0], AuthenticationError)
     wait = b'{"error": {"code": 429, "message": "Quota.", "details": [{"@type": "x", "retryDelay": "34.5s"}]}}'

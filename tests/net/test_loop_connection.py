@@ -75,7 +75,9 @@ def test_an_answer_without_a_length_whose_connection_breaks_is_cut_off(way):
 
 
 def test_a_long_body_is_written_in_parts_so_that_none_waits_for_all_of_it(monkeypatch):
-    """The write timeout was for the whole body: images over a slow line came too late, in async code alone."""
+    """The write timeout was for the whole body: images over a slow line came too late, in async
+    code alone.
+    """
     unwritten = []
     pause = loop_connection._Wire.pause_writing
 

@@ -80,7 +80,9 @@ def test_an_answer_is_read(ask):
     ["api_key", "base_url", "timeout_s", "max_retries", "num_retries", "timeout"],
 )
 def test_a_request_takes_settings_and_not_what_a_model_is_made_with(ask, wire, name):
-    """Else the provider would get it in the body, a key too; nothing is sent, and no other key is asked for first."""
+    """Else the provider would get it in the body, a key too; nothing is sent, and no other key is
+    asked for first.
+    """
     asked = Request(ASKED.messages, settings={"temperature": 1, name: "sk-2"})
     with raw_server(reply()) as server:
         with pytest.raises(ConfigurationError, match=f"^`{name}` is not a setting of a ") as caught:
@@ -676,7 +678,9 @@ def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
 
 @ways
 def test_a_head_that_drips_does_not_outlast_the_total(ask):
-    """Bytes come faster than the limit for each of them runs out, and without end; on a connection that was used before, too."""
+    """Bytes come faster than the limit for each of them runs out, and without end; on a connection
+    that was used before, too.
+    """
 
     def drip(connection):
         connection.send(b"HTTP/1.1 200 OK\r\n")
@@ -827,7 +831,10 @@ def test_what_is_compressed_expands_in_pieces(way):
 
 @pytest.mark.parametrize("way", ["stream", "astream"])
 def test_a_server_that_keeps_a_finished_stream_open_is_not_waited_for(way, monkeypatch):
-    """Gateways close theirs minutes after the last event (earendil-works/pi, issue 5592). Comments between do not count."""
+    """Gateways close theirs minutes after the last event (earendil-works/pi, issue 5592).
+
+    Comments between do not count.
+    """
 
     def chatter(connection):
         with suppress(OSError):
@@ -963,7 +970,9 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
 
 @ways
 def test_an_answer_that_came_before_its_request_is_not_taken_for_its_answer(ask):
-    """RFC 9112, section 9.3: what follows an answer on its connection may belong to another request."""
+    """RFC 9112, section 9.3: what follows an answer on its connection may belong to another
+    request.
+    """
 
     def with_another(connection):
         content = OK.replace(b"hello", b"forged")

@@ -28,7 +28,11 @@ DONE = native_step("", "finish", {"answer": "ok"})
 
 
 def drive_by_hand(flow: Any, **answers: Any) -> tuple[Any, list[Any]]:
-    """Run a flow to its end. Model and tools answer for themselves, other acts as `answers` says by their names, else with None."""
+    """Run a flow to its end.
+
+    Model and tools answer for themselves, other acts as `answers` says by their names, else with
+    None.
+    """
     acts: list[Any] = []
     answer: Any = None
     while True:

@@ -89,7 +89,7 @@ def kind(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-# -- who is read --------------------------------------------------------------------------------------------------
+# -- who is read
 
 
 def model_named(name: str, monkeypatch: pytest.MonkeyPatch) -> LM:
@@ -304,7 +304,7 @@ def test_a_resumed_run_remembers_that_its_model_calls_natively() -> None:
     assert adding.calls == 0
 
 
-# -- the names of calls -------------------------------------------------------------------------------------------
+# -- the names of calls
 
 NAMES = [
     "functions.add",
@@ -372,7 +372,7 @@ def test_calls_that_are_returned_have_the_offered_names_too() -> None:
         )
 
 
-# -- thoughts -----------------------------------------------------------------------------------------------------
+# -- thoughts
 
 
 def test_thoughts_alone_are_no_answer_and_the_model_still_has_its_tools(

@@ -1,4 +1,6 @@
-"""A tool's result that imitates a step is text in the next prompt, also in the prompt that extracts the outputs."""
+"""A tool's result that imitates a step is text in the next prompt, also in the prompt that extracts
+the outputs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Seed 004's intention: asked for, kept with the call, never passed on (P34-P48; `tools/definition/export.py`)."""
+"""Seed 004's intention: asked for, kept with the call, never passed on (P34-P48;
+`tools/definition/export.py`).
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,10 @@ def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
 )
 @pytest.mark.parametrize("asks", [False, True])
 def test_a_repair_names_it_only_where_it_was_asked_for(adapter, asks):
-    """A model cannot mend what it was not asked for. In repair requests, in observations and in the error at the end."""
+    """A model cannot mend what it was not asked for.
+
+    In repair requests, in observations and in the error at the end.
+    """
     lm = ScriptedLM(["junk"] * 30)
     with context(lm=lm, adapter=adapter), pytest.raises(TooManyFaultsError) as raised:
         ReAct("question -> answer", [weigh], native=False, intention=asks)(question="?")

@@ -280,7 +280,9 @@ def test_indistinguishable_children_at_once_fail_closed_with_what_to_do() -> Non
 
 
 def test_a_branch_of_a_gather_may_return_an_error_as_its_value() -> None:
-    """Only an error that a branch raises ends the `gather`: one that it returns is its result, as in `asyncio.gather`."""
+    """Only an error that a branch raises ends the `gather`: one that it returns is its result, as
+    in `asyncio.gather`.
+    """
 
     class Workers(Module):
         def __init__(self) -> None:
@@ -686,7 +688,9 @@ class Holder:
 
 
 def test_deepcopy_copies_plain_objects_beside_predictors() -> None:
-    """The first copy left the id of a dict that was gone, and the dict of such an object got it: `TypeError`."""
+    """The first copy left the id of a dict that was gone, and the dict of such an object got it:
+    `TypeError`.
+    """
     program = Guarded()
     first, second = Holder([1]), Holder([2])
     vars(program).update({"first": first, "second": second, "both": [first, second]})
@@ -818,7 +822,7 @@ def test_the_tools_of_a_program_cannot_be_changed_in_place(make: Any) -> None:
     assert "size" in program.tools
 
 
-# -- wrong inputs -------------------------------------------------------------------------------------------------
+# -- wrong inputs
 
 
 DOORS: dict[str, Callable[..., Any]] = {

@@ -138,7 +138,9 @@ def test_the_mode_goes_by_what_the_model_can_unless_told() -> None:
 
 
 def test_the_next_turn_of_a_conversation_is_told_what_the_agent_answered(mode: str) -> None:
-    """The answer stands in `prediction.history`, in a form that every provider takes, however it was given."""
+    """The answer stands in `prediction.history`, in a form that every provider takes, however it
+    was given.
+    """
     chat = agent(mode, "history: History, question -> answer: int")
     extracted = fields(reasoning="r", answer=43)
     ends: list[list[Any]] = [
@@ -267,7 +269,9 @@ def test_odd_thoughts_and_arguments_do_not_abort_a_text_run(args: str, thought: 
 
 
 def test_a_step_that_cannot_be_read_is_repaired_then_becomes_an_observation() -> None:
-    """D19; architecture station 4: the reason goes back, then the fallback adapter once, then an observation."""
+    """D19; architecture station 4: the reason goes back, then the fallback adapter once, then an
+    observation.
+    """
     lm = ScriptedLM(
         [
             "I would rather chat.",
@@ -872,7 +876,9 @@ def test_an_extraction_that_cannot_be_read_is_an_error_with_the_answer() -> None
 
 
 def test_a_tool_that_changes_its_arguments_does_not_change_the_record(mode: str) -> None:
-    """What the model sent stays what it sent, in the trajectory, in the next request and in a replay."""
+    """What the model sent stays what it sent, in the trajectory, in the next request and in a
+    replay.
+    """
 
     def spoil(items: Any, more: dict, pay: bool = False) -> str:
         """Spoil."""
@@ -1059,7 +1065,9 @@ class Desk:
 @pytest.mark.parametrize("calls", ["native", "prompted"])
 @pytest.mark.parametrize("intention", [False, True])
 def test_what_a_tool_belongs_to_is_freed_with_the_agent(calls: Any, intention: bool) -> None:
-    """A service makes an agent for each request: up to 256 of their connections and users stayed in memory."""
+    """A service makes an agent for each request: up to 256 of their connections and users stayed in
+    memory.
+    """
 
     def ask() -> Any:
         desk = Desk()

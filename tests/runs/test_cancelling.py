@@ -222,7 +222,9 @@ def test_cancelling_the_task_reaches_the_tools_of_nested_programs() -> None:
 def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_other(
     driver: str,
 ) -> None:
-    """What still runs in a thread is abandoned, and what comes of it later is not taken for a result."""
+    """What still runs in a thread is abandoned, and what comes of it later is not taken for a
+    result.
+    """
     reached, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -317,7 +319,10 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
 def test_cancelling_stops_a_program_that_a_tools_function_calls_at_its_next_call(
     driver: str,
 ) -> None:
-    """It went on to its end, with all its calls, and its result was recorded. When the run goes on, the call runs again."""
+    """It went on to its end, with all its calls, and its result was recorded.
+
+    When the run goes on, the call runs again.
+    """
     ran: list[str] = []
     cancels = [True]
 

@@ -1,4 +1,7 @@
-"""`Limits(cost=)`: no call once the money is spent, and no run whose spending is unknown. The models are real servers on loopback."""
+"""`Limits(cost=)`: no call once the money is spent, and no run whose spending is unknown.
+
+The models are real servers on loopback.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ def carry(program: Module, how: str, **inputs: Any) -> Run[Any]:
     return stream.run
 
 
-# -- spent ------------------------------------------------------------------------------------------------------------
+# -- spent
 
 
 def test_no_tool_turn_begins_once_the_money_is_spent(how: str) -> None:
@@ -139,7 +142,8 @@ def test_what_a_sub_agent_spends_counts_for_the_agent_around_it(how: str) -> Non
     )
     with served(by) as lm, context(lm=lm, prices=PRICED):
         run = carry(agent, how, question="?")
-    # 1 call, 3 inside, 1 call, 1 inside: 0.6, then the sub-agent and the agent extract an answer each
+    # 1 call, 3 inside, 1 call, 1 inside: 0.6, then the sub-agent and the agent extract an answer
+    # each
     assert run.prediction.reason == "limits.cost"
     assert run.usage.calls == 8
     assert run.usage.by_model["m"] == run.usage
@@ -156,7 +160,8 @@ def test_parallel_children_spend_from_one_budget_and_none_begins_a_call_when_it_
     with served() as lm, context(lm=lm, prices=PRICED, limits=Limits(cost=0.95)):
         run = carry(Wide(), "async", question="?")
     assert [each.reason for each in run.prediction] == ["limits.cost"] * 4
-    # 10 calls reach the limit. At most 3 more were under way just then, and each agent extracts an answer.
+    # 10 calls reach the limit. At most 3 more were under way just then, and each agent extracts an
+    # answer.
     assert 14 <= run.usage.calls <= 17
 
 
@@ -218,7 +223,7 @@ def test_each_item_of_a_batch_has_the_whole_limit_and_a_batch_in_a_run_shares_on
     assert (run.prediction, run.usage.calls) == (["limits.cost", "limits.cost"], 4)
 
 
-# -- unknown ----------------------------------------------------------------------------------------------------------
+# -- unknown
 
 
 def test_an_answer_of_unknown_cost_is_refused_and_says_what_to_set(how: str) -> None:

@@ -1,4 +1,6 @@
-"""Decisions put on runs, policies, grants, expiry: nothing runs without consent to exactly that call, and consent is used once."""
+"""Decisions put on runs, policies, grants, expiry: nothing runs without consent to exactly that
+call, and consent is used once.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def pays(*to: str, **more: Any) -> Any:
     return Response("paying", tuple(ToolCall(name="pay", args={"to": each, **more}) for each in to))
 
 
-# -- binding and single use ------------------------------------------------------------------------------------------
+# -- binding and single use
 
 
 class Order(BaseModel):
@@ -478,7 +480,7 @@ def test_an_edit_of_one_argument_leaves_the_others_as_they_were_shown_and_a_repl
     assert got == [("ducks", 24, [4]), ("eggs", 12, [4])]
 
 
-# -- who, when, what (audit) -----------------------------------------------------------------------------------------
+# -- who, when, what (audit)
 
 
 def test_every_decision_says_who_when_from_where_and_on_what(
@@ -503,7 +505,7 @@ def test_every_decision_says_who_when_from_where_and_on_what(
         run.answer(question.deny())
 
 
-# -- expiry ----------------------------------------------------------------------------------------------------------
+# -- expiry
 
 
 @pytest.mark.parametrize("needs", [ask(expires_s=60), True], ids=["tool", "policy"])
@@ -568,7 +570,7 @@ def test_a_decision_in_time_counts_also_when_the_run_goes_on_later(
     assert shop.ran == [("ada", 5)]
 
 
-# -- policies --------------------------------------------------------------------------------------------------------
+# -- policies
 
 
 def test_policies_of_settings_and_agent_both_count_and_the_stricter_wins() -> None:
@@ -830,7 +832,7 @@ def test_a_policy_is_set_for_the_process_too() -> None:
     assert shop.ran == []
 
 
-# -- grants ----------------------------------------------------------------------------------------------------------
+# -- grants
 
 
 def test_without_a_grant_every_call_asks_again() -> None:
@@ -912,7 +914,7 @@ def test_branches_at_once_use_the_last_calls_of_a_grant_once_each() -> None:
     assert all(each.path.startswith("gather#0.") for each in run.pending)
 
 
-# -- by id -----------------------------------------------------------------------------------------------------------
+# -- by id
 
 
 def test_a_decision_by_id_from_another_thread_or_task_counts() -> None:

@@ -1,4 +1,6 @@
-"""Observers are told of direct calls: of tools and models that code calls itself, outside a run and inside one."""
+"""Observers are told of direct calls: of tools and models that code calls itself, outside a run and
+inside one.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def told(act: Any, **settings: Any) -> list[Any]:
     return seen
 
 
-# -- tools -----------------------------------------------------------------------------------------------------------------
+# -- tools
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_no_two_direct_calls_have_one_id() -> None:
     assert [seen[k].span_id == seen[k + 1].span_id for k in (0, 2)] == [True, True]
 
 
-# -- adapters --------------------------------------------------------------------------------------------------------------
+# -- adapters
 
 ASKED = Signature("question -> answer")
 ANSWER = "[[ ## answer ## ]]\nRome"
@@ -223,7 +225,7 @@ def test_a_direct_call_of_an_adapter_in_a_program_belongs_to_its_run() -> None:
     assert begun.span_id == ended.span_id != started.span_id
 
 
-# -- models ----------------------------------------------------------------------------------------------------------------
+# -- models
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -259,7 +261,7 @@ def test_without_observers_nothing_is_told_and_nothing_costs() -> None:
     assert ScriptedLM(["hello"])("hi") == "hello"
 
 
-# -- inside a run ----------------------------------------------------------------------------------------------------------
+# -- inside a run
 
 
 class Desk(Module):
@@ -331,7 +333,7 @@ def test_every_event_knows_its_own_id_and_that_of_what_is_around_it() -> None:
     assert seen[0].as_json()["span_id"] == seen[0].run_id
 
 
-# -- inputs, and objects with hooks ----------------------------------------------------------------------------------------
+# -- inputs, and objects with hooks
 
 
 def test_positional_inputs_of_a_program_are_named() -> None:
@@ -400,7 +402,7 @@ def test_hooks_come_in_pairs_with_one_id() -> None:
             assert opened[call_id] == name.removesuffix("_end")
 
 
-# -- whole answers, and the history -----------------------------------------------------------------------------------
+# -- whole answers, and the history
 
 
 def test_a_direct_question_is_answered_with_the_whole_response_on_wish() -> None:

@@ -1,4 +1,6 @@
-"""A run, or one call, ends at once, whatever its tools do: by any door, with a clear state, and nothing is lost."""
+"""A run, or one call, ends at once, whatever its tools do: by any door, with a clear state, and
+nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ HANGING = [
 
 
 class Stuck:
-    """Tools that hang until `freed`, each in its own way. `reached` tells that all calls have begun."""
+    """Tools that hang until `freed`, each in its own way.
+
+    `reached` tells that all calls have begun.
+    """
 
     def __init__(self, expected: int = 1) -> None:
         self.freed = threading.Event()

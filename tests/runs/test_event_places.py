@@ -266,7 +266,7 @@ def test_a_stream_is_not_misled_by_the_end_of_a_program_inside() -> None:
     assert seen == [(1, {"upper": "A"}), (0, {"shout": "A!"})]
 
 
-# --- refused calls ---------------------------------------------------------------------------------------------------
+# --- refused calls
 
 
 @pytest.mark.parametrize(

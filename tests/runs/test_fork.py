@@ -1,4 +1,6 @@
-"""A fork begins with the first steps of another run: nothing in them happens again, and the rest is live."""
+"""A fork begins with the first steps of another run: nothing in them happens again, and the rest is
+live.
+"""
 
 from __future__ import annotations
 

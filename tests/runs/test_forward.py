@@ -400,7 +400,9 @@ def test_a_models_error_that_nothing_caught_is_not_recorded() -> None:
     ids=["beside another program", "before another program begins"],
 )
 def test_a_models_error_in_another_task_is_not_taken_for_one_that_was_caught(is_late: bool) -> None:
-    """A program that begins in another task does not show that the error was caught: the run could never have gone on."""
+    """A program that begins in another task does not show that the error was caught: the run could
+    never have gone on.
+    """
     is_down = True
 
     class Model(BaseLM):
@@ -680,7 +682,7 @@ def test_a_cancelled_run_computes_nothing_more() -> None:
     assert (run.status, type(run.error), clock.reads) == ("cancelled", RunCancelledError, 0)
 
 
-# -- a person -----------------------------------------------------------------------------------------------------------
+# -- a person
 
 
 class Writer(Module):
@@ -862,11 +864,13 @@ def test_a_question_is_a_text(text: Any) -> None:
     assert isinstance(Asks().start().error, InputError)
 
 
-# -- several at once --------------------------------------------------------------------------------------------------------
+# -- several at once
 
 
 def test_a_question_in_a_task_group_fails_the_run_with_what_to_use_in_its_place() -> None:
-    """The group raised the signal that unwinds a waiting run, as a `BaseExceptionGroup` out of `start`."""
+    """The group raised the signal that unwinds a waiting run, as a `BaseExceptionGroup` out of
+    `start`.
+    """
 
     @tool(require_confirmation=True)
     def pay(name: str) -> str:

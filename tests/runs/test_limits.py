@@ -85,7 +85,7 @@ def looker(
 SPENT = Usage(8, 2, 0, 1)
 
 
-# -- limits ---------------------------------------------------------------------------------------------------------
+# -- limits
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_the_answer_after_max_iters_is_no_call_over_a_limit(driver: str, on_limi
         assert (run.prediction.answer, run.usage.calls) == ("extracted", 3)
 
 
-# -- nested agents -------------------------------------------------------------------------------------------------
+# -- nested agents
 
 
 def nested(on_limit: Any, looks: list[int], around: Any = "raise", **keywords: Any) -> ReAct:
@@ -504,7 +504,9 @@ def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with
 
 
 def test_a_program_that_cannot_make_an_end_raises_and_goes_on_with_more(driver: str) -> None:
-    """`Predict` has nothing to extract from; the limit is not journalled, so a resumed run may have another one."""
+    """`Predict` has nothing to extract from; the limit is not journalled, so a resumed run may have
+    another one.
+    """
 
     class Two(Module):
         def __init__(self) -> None:
@@ -567,7 +569,9 @@ def test_the_clock_ends_a_run_and_a_replay_by_another_clock_ends_alike(
 
 
 def test_the_end_that_a_program_makes_survives_a_crash(driver: str) -> None:
-    """The limit is still reached when the run goes on, and the extracting call may be made all the same."""
+    """The limit is still reached when the run goes on, and the extracting call may be made all the
+    same.
+    """
     crash = [True]
 
     def answer(request: Any) -> Any:

@@ -238,7 +238,10 @@ def test_steps_that_cannot_be_rebuilt_are_an_error_but_the_question_can_be_decid
 
 
 def test_the_requests_of_a_loaded_run_are_those_that_were_sent() -> None:
-    """No model is called again. An agent that is a tool is replayed by itself, also inside another."""
+    """No model is called again.
+
+    An agent that is a tool is replayed by itself, also inside another.
+    """
     innermost = agent(name="innermost").as_tool(name="look", description="Look.")
     asker = ReAct("task -> answer", [innermost], name="inner")
     inner = asker.as_tool(name="ask", description="Ask.")
@@ -278,7 +281,10 @@ def test_the_requests_of_an_agent_that_the_program_has_no_longer_are_missing() -
 
 
 def test_twice_the_calls_cost_a_reader_of_requests_twice_the_work() -> None:
-    """By counting calls of Python's own functions. A look at all entries for each call costs more."""
+    """By counting calls of Python's own functions.
+
+    A look at all entries for each call costs more.
+    """
 
     def work(calls: int) -> int:
         answers = [{"name": "look", "args": {"n": number}} for number in range(calls)]

@@ -76,7 +76,9 @@ class Clock(Module):
 
 
 class Both(Module):
-    """Two clerks at once; in the second version after a look at the clock, or with another first clerk."""
+    """Two clerks at once; in the second version after a look at the clock, or with another first
+    clerk.
+    """
 
     def __init__(self, *, is_late: bool = False, is_timed: bool = False) -> None:
         self.first, self.second = (

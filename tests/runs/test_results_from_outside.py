@@ -1,4 +1,6 @@
-"""A tool returns `Later`, and its run waits until the result is delivered: once, from anywhere, and only if it fits."""
+"""A tool returns `Later`, and its run waits until the result is delivered: once, from anywhere, and
+only if it fits.
+"""
 
 from __future__ import annotations
 

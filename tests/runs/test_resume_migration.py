@@ -64,7 +64,9 @@ CALLS = [
 def test_a_turn_with_a_call_that_ran_one_that_did_not_fit_and_one_that_waits_goes_on(
     order: tuple[int, ...],
 ) -> None:
-    """Two calls of one tool: the one that ran has two entries in the journal, and is still one call."""
+    """Two calls of one tool: the one that ran has two entries in the journal, and is still one
+    call.
+    """
     agent, store = ReAct("question -> answer", [book, add], native=True), MemoryStore()
     calls: list[dict[str, Any]] = [CALLS[k] for k in order]
     with context(
@@ -126,7 +128,10 @@ HOW = ["approve", "deny", "edit", "edit twice"]
 
 
 def decide(question: Question, first: int) -> Decision:
-    """What a person says: the same to equal questions. An `edit twice` first gives what does not fit."""
+    """What a person says: the same to equal questions.
+
+    An `edit twice` first gives what does not fit.
+    """
     args = question.call.args
     if question.kind == "unknown":  # as if the call had ended before the crash
         return question.reply(
@@ -197,7 +202,9 @@ def test_a_run_that_stopped_anywhere_ends_as_the_whole_run_and_does_nothing_twic
     parallel: bool,
     nested: bool,
 ) -> None:
-    """The program is unchanged: the journal says which calls of a turn ran, without numbers of the calls."""
+    """The program is unchanged: the journal says which calls of a turn ran, without numbers of the
+    calls.
+    """
 
     def answer(request: Request) -> Any:
         is_inner = "desk" not in [each["function"]["name"] for each in request.tools]
@@ -239,7 +246,9 @@ def test_a_run_that_stopped_anywhere_ends_as_the_whole_run_and_does_nothing_twic
 
 
 def test_ids_of_calls_may_come_again_in_a_later_turn() -> None:
-    """In text every turn numbers its calls from 0: a question about a call of one turn says nothing of the other turns."""
+    """In text every turn numbers its calls from 0: a question about a call of one turn says nothing
+    of the other turns.
+    """
     agent = Predict("question -> answer", tools=[send, pay], native=False)
     turns = [
         {"outputs": {"tool_calls": [{"name": "send", "args": {"euros": "ten"}}]}},
@@ -297,7 +306,9 @@ def test_a_call_that_began_before_a_crash_is_not_refused_over_a_limit() -> None:
 def test_decisions_about_a_tool_that_is_gone_stay_with_their_calls(
     amounts: tuple[Any, ...],
 ) -> None:
-    """The second call is written as the journal has the arguments of both: the first decision is still about the first call."""
+    """The second call is written as the journal has the arguments of both: the first decision is
+    still about the first call.
+    """
     calls = [{"name": "desk.pay", "args": {"euros": euros}} for euros in amounts]
     with context(lm=ScriptedLM([calls, {"name": "finish", "args": {"answer": "done"}}])):
         run = played(ReAct("question -> answer", [pay, send], native=True).start(question="q"), 0)
@@ -448,7 +459,9 @@ def test_a_version_that_comes_back_forgets_the_answers_to_the_one_between(edits:
 @pytest.mark.parametrize("rule", ["the tool asks", "a policy asks", "a policy denies"])
 @pytest.mark.parametrize("migrate", [False, True])
 def test_a_call_that_began_is_not_ruled_again(rule: str, migrate: bool) -> None:
-    """It may have run: a person is asked that, not whether it may run, and the model does not hear that it was not run."""
+    """It may have run: a person is asked that, not whether it may run, and the model does not hear
+    that it was not run.
+    """
     rules = {"a policy asks": Policy([ask("send")]), "a policy denies": Policy([deny("send")])}
     turn = [{"name": "send", "args": {"euros": 10}}, {"name": "finish", "args": {"answer": "done"}}]
     with context(lm=ScriptedLM(turn)):
@@ -550,7 +563,9 @@ def test_a_forward_that_calls_a_program_with_other_inputs_when_it_goes_on_ends_w
 
 @pytest.mark.parametrize("gathers", [gather, asyncio.gather], ids=["gather", "asyncio.gather"])
 def test_a_forward_that_asks_for_one_input_after_the_other_goes_on(gathers: Any) -> None:
-    """Other inputs than before are no error if nothing is left of the earlier execution, or its branch goes on beside."""
+    """Other inputs than before are no error if nothing is left of the earlier execution, or its
+    branch goes on beside.
+    """
 
     class Desks(Module):
         def __init__(self) -> None:
@@ -578,7 +593,8 @@ def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(
     is_kept: bool,
     tmp_path: Path,
 ) -> None:
-    """A decision of the version in between stands in the journal after its own, which counts no more.
+    """A decision of the version in between stands in the journal after its own, which counts no
+    more.
 
     Each is written down, and the process dies before its call begins.
     """
@@ -634,7 +650,9 @@ def test_equal_calls_of_a_turn_that_no_longer_fit_are_decided_in_any_order(
     *,
     runs_first: bool,
 ) -> None:
-    """The decision on the second one counted as that on the first: the run failed, in every execution from then on."""
+    """The decision on the second one counted as that on the first: the run failed, in every
+    execution from then on.
+    """
     ran: list[int] = []
 
     @tool(name="book")
@@ -666,7 +684,9 @@ def test_equal_calls_of_a_turn_that_no_longer_fit_are_decided_in_any_order(
 
 
 def test_a_forward_that_catches_a_mismatch_does_nothing_more() -> None:
-    """It called its tool as if the agent had failed, and the run lost its approval; now the version before can still finish it."""
+    """It called its tool as if the agent had failed, and the run lost its approval; now the version
+    before can still finish it.
+    """
     told: list[str] = []
 
     def tell(text: str) -> str:

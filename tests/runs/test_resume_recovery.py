@@ -1,5 +1,7 @@
-"""What becomes of calls that a stop has cut off. A stop is an exception that nothing catches, raised inside the tool; a new process is a
-new `Run` over the entries that the old one wrote.
+"""What becomes of calls that a stop has cut off.
+
+A stop is an exception that nothing catches, raised inside the tool; a new process is a new `Run`
+over the entries that the old one wrote.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class Program:
 
 
 class World:
-    """What tools do to the world: how often each ran, by name; and whether a tool is killed before or after it has done it."""
+    """What tools do to the world: how often each ran, by name; and whether a tool is killed before
+    or after it has done it.
+    """
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -261,7 +265,9 @@ class TestOnce:
         world: World,
         driver: str,
     ) -> None:
-        """Killed between the decision and the call, the decision still holds; nobody is asked again."""
+        """Killed between the decision and the call, the decision still holds; nobody is asked
+        again.
+        """
         run = carry(again(left), driver)
         run.answer(run.pending[0].approve())
         count = len(world.done)
@@ -356,7 +362,9 @@ class TestOnce:
         )
 
     def test_runs_once_in_one_execution(self) -> None:
-        """The claim on a call is taken, not looked up: of many who dispatch it at once one may go on."""
+        """The claim on a call is taken, not looked up: of many who dispatch it at once one may go
+        on.
+        """
         journal, passed = Journal(), []
 
         def dispatch() -> None:
@@ -689,7 +697,9 @@ class TestTransactional:
         assert (run.prediction, rows.count("orders")) == (["slow"], 1)
 
     def test_what_a_timeout_gave_up_writes_nothing_later(self, rows: Rows, driver: str) -> None:
-        """ "timed out" is on record, so nothing of it is there: neither what was written, nor the rest, which a thread still wants to."""
+        """ "timed out" is on record, so nothing of it is there: neither what was written, nor the
+        rest, which a thread still wants to.
+        """
         go_on, gone = threading.Event(), threading.Event()
 
         def slow(ctx: Context) -> str:
@@ -751,7 +761,9 @@ class Order(BaseModel):
 
 @pytest.mark.parametrize("effect", ["idempotent", "once", "read"])
 def test_a_call_that_was_cut_off_keeps_the_defaults_with_which_it_began(effect: str) -> None:
-    """The number of an order is made at each check: the second attempt is for the same order, with the same key."""
+    """The number of an order is made at each check: the second attempt is for the same order, with
+    the same key.
+    """
     seen: list[tuple[str, str]] = []
 
     def order(what: Order, ctx: Context) -> str:

@@ -391,7 +391,7 @@ def test_the_messages_of_a_run_are_there_while_it_waits_and_when_it_is_done() ->
     assert len(Run(Notify(), (), {"to": "ann"}).messages) == 0
 
 
-# -- usage ---------------------------------------------------------------------------------------------------------
+# -- usage
 
 
 class Outer(Module):
@@ -462,7 +462,9 @@ def test_a_program_inside_a_run_has_its_own_part_of_the_usage(
     kind: type[Team],
     driver: str,
 ) -> None:
-    """Its prediction and its `RunFinished` count what it spent itself, and what programs inside it spent; those of the run count all."""
+    """Its prediction and its `RunFinished` count what it spent itself, and what programs inside it
+    spent; those of the run count all.
+    """
     store, told = MemoryStore(), []
     with context(lm=model(), callbacks=[told.append]):
         run = (
@@ -502,7 +504,9 @@ class Cached(Module):
 
 
 def test_a_prediction_that_was_made_elsewhere_keeps_its_usage(driver: str) -> None:
-    """A run counts its own copy: before, a later run without model calls took the tokens of the first one's result."""
+    """A run counts its own copy: before, a later run without model calls took the tokens of the
+    first one's result.
+    """
     program = Cached()
     with context(lm=model()):
         first, second = call(program, driver, a="x"), call(program, driver, a="x")
@@ -598,7 +602,7 @@ def test_usage_counts_a_call_that_was_answered_after_the_run_was_given_up() -> N
     assert run.status == "cancelled"
 
 
-# -- memory --------------------------------------------------------------------------------------------------------
+# -- memory
 
 
 def test_a_tool_that_raised_keeps_nobody_alive(driver: str) -> None:
@@ -699,7 +703,9 @@ def test_a_resumed_run_has_the_items_of_a_generator_that_was_its_input() -> None
 
 
 def test_deep_copies_of_what_holds_a_run_share_it_and_a_pickle_says_what_to_use() -> None:
-    """Python's own error named a lock: `BatchResults` and a `ConfirmationRequired` could not be copied."""
+    """Python's own error named a lock: `BatchResults` and a `ConfirmationRequired` could not be
+    copied.
+    """
     pay = Tool(lambda: "paid", "pay", "Pay.", require_confirmation=True)
     agent = ReAct("a -> b", [pay], native=True)
     with (

@@ -213,7 +213,9 @@ class Runs(RuleBasedStateMachine):
     @precondition(lambda self: self.cases)
     @rule(which=_WHICH, at=strategies.integers(0, 12))
     def crash(self, which: int, at: int) -> None:
-        """Go on, and be killed at the write of this number, or at rest where there are not that many."""
+        """Go on, and be killed at the write of this number, or at rest where there are not that
+        many.
+        """
         case = self._case(which)
         left = [at]
 

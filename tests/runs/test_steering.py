@@ -1,4 +1,6 @@
-"""What is said to a run reaches the next request of its agent: once, in order, from anywhere, and across a crash."""
+"""What is said to a run reaches the next request of its agent: once, in order, from anywhere, and
+across a crash.
+"""
 
 from __future__ import annotations
 

@@ -428,7 +428,9 @@ def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_can
             stream[0].close()
 
     def finish() -> str:
-        """Finish once the other tool runs: an observer that waited for it would hold back the event that it begins."""
+        """Finish once the other tool runs: an observer that waited for it would hold back the event
+        that it begins.
+        """
         assert waiting.began.wait(60)
         return "done"
 

@@ -1,4 +1,6 @@
-"""What a stream tells of an answer: each word once, as what it is, on every wire, with every adapter, however the bytes are cut."""
+"""What a stream tells of an answer: each word once, as what it is, on every wire, with every
+adapter, however the bytes are cut.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ ADAPTERS = {"chat": ChatAdapter(), "json": JSONAdapter(), "xml": XMLAdapter()}
 
 
 class Streaming(BaseLM):
-    """Streams scripted responses over a wire, cut at given places; whole answers take the same way in one piece."""
+    """Streams scripted responses over a wire, cut at given places; whole answers take the same way
+    in one piece.
+    """
 
     def __init__(self, wire: str, answers: list[Response], cuts: list[int]) -> None:
         self._wire, self._answers, self._cuts = wire, iter(answers), cuts
@@ -213,7 +217,7 @@ def test_a_text_in_finish_is_decoded_wherever_its_json_is_cut(text: str, size: i
         assert "".join(piece for each in pieces for _, piece in reader.feed_call(each)) == text
 
 
-# -- which event is what --------------------------------------------------------------------------------------------
+# -- which event is what
 
 
 def test_react_in_text_tells_thoughts_and_the_extracted_answer(driver: str) -> None:
@@ -348,7 +352,9 @@ def test_thoughts_that_end_right_before_a_call_void_none_of_its_fields(
     written: str,
     wire: str | None,
 ) -> None:
-    """The closing tag was recognized at the end of the answer, and `AttemptFailed` took the fields of `finish` back for good."""
+    """The closing tag was recognized at the end of the answer, and `AttemptFailed` took the fields
+    of `finish` back for good.
+    """
     answer = Response(
         written,
         (ToolCall(name="finish", args={"answer": "five, I think", "n": 5}, id="c"),),
@@ -388,7 +394,7 @@ def test_a_model_that_streams_nothing_but_its_response_tells_the_same() -> None:
     assert (told.thoughts, told.fields) == ("hm", {"answer": "five"})
 
 
-# -- partial outputs --------------------------------------------------------------------------------------------------
+# -- partial outputs
 
 
 def test_partial_outputs_grow_and_are_typed(driver: str) -> None:

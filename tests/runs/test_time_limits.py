@@ -1,4 +1,6 @@
-"""`timeout_s` and `tool_s` in a run: the limit holds whatever the tool does, and runs from the call's begin."""
+"""`timeout_s` and `tool_s` in a run: the limit holds whatever the tool does, and runs from the
+call's begin.
+"""
 
 from __future__ import annotations
 

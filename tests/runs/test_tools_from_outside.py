@@ -1,4 +1,6 @@
-"""A tool with `result="outside"` runs nothing here: its calls wait until their results are delivered."""
+"""A tool with `result="outside"` runs nothing here: its calls wait until their results are
+delivered.
+"""
 
 from __future__ import annotations
 

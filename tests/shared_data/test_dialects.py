@@ -1,4 +1,6 @@
-"""255 outputs in the dialects of 2025 and 2026, in six groups (the README beside them explains them)."""
+"""255 outputs in the dialects of 2025 and 2026, in six groups (the README beside them explains
+them).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The code blocks of DSPy's ToolCalls reference, executed as printed, and what its printed source promises."""
+"""The code blocks of DSPy's ToolCalls reference, executed as printed, and what its printed source
+promises.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def lines(first: int, last: int) -> str:
 
 
 def printed(first: int, last: int) -> list[str]:
-    """The parameters of a class method as the page prints it (its page lost the blank behind `def`)."""
+    """The parameters of a class method as the page prints it (its page lost the blank behind
+    `def`).
+    """
     code = lines(first, last).replace("def", "def ", 1) + "\n    ..."
     [found] = ast.parse(code).body
     assert isinstance(found, ast.FunctionDef)

@@ -1,4 +1,7 @@
-"""The fault suite: a pathological server on three transports. Nothing hangs, nothing is left behind, every fault is an error of ours. (M86)"""
+"""The fault suite: a pathological server on three transports.
+
+Nothing hangs, nothing is left behind, every fault is an error of ours. (M86)
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def log_of(path: Path) -> list[dict]:
     ]
 
 
-# --- what a server may do wrong -------------------------------------------------------------------------------------------------------
+# --- what a server may do wrong
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -139,7 +142,7 @@ def test_a_result_that_is_too_large_for_sse_is_an_error_and_the_next_call_works(
         assert server.call("ok")["content"]
 
 
-# --- start --------------------------------------------------------------------------------------------------------------------------
+# --- start
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -195,7 +198,7 @@ def test_a_stderr_without_a_file_is_no_matter(stderr: str) -> None:
     )
 
 
-# --- calls --------------------------------------------------------------------------------------------------------------------------
+# --- calls
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -377,7 +380,7 @@ def test_a_structured_result_that_breaks_its_schema_is_not_lost() -> None:
         assert server.call("badout")["structuredContent"] == {"n": "notint"}
 
 
-# --- cancelling -----------------------------------------------------------------------------------------------------------------------
+# --- cancelling
 
 
 def test_cancelling_an_async_call_tells_the_server_and_returns_at_once(tmp_path: Path) -> None:
@@ -423,7 +426,7 @@ def test_ctrl_c_ends_a_sync_call(tmp_path: Path) -> None:
     assert "notifications/cancelled" in {each["method"] for each in log_of(tmp_path / "log")}
 
 
-# --- lists that change -----------------------------------------------------------------------------------------------------------------
+# --- lists that change
 
 
 def test_a_change_is_seen_when_it_is_asked_for() -> None:
@@ -467,7 +470,7 @@ def test_a_filtered_tool_is_neither_listed_nor_called(rule: dict) -> None:
         assert server.call("ok")["content"]
 
 
-# --- loops, threads, the end -----------------------------------------------------------------------------------------------------------
+# --- loops, threads, the end
 
 
 def test_it_is_used_from_any_loop_and_any_thread() -> None:
@@ -575,7 +578,9 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
 )
 @pytest.mark.parametrize("when", ["before_it_is_made", "before_it_is_connected"])
 def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str) -> None:
-    """What is registered after the server was made may still use it; later nothing is started any more."""
+    """What is registered after the server was made may still use it; later nothing is started any
+    more.
+    """
     program = (
         "import atexit, sys\nfrom ferrule import MCPServer\nfrom ferrule.errors import MCPConnectionError\n"
         "def use():\n"

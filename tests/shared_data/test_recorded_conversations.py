@@ -1,4 +1,6 @@
-"""Twenty recorded conversations of gpt-4o, driven turn by turn: a user message, the `History` so far, a program over the recorded model messages."""
+"""Twenty recorded conversations of gpt-4o, driven turn by turn: a user message, the `History` so
+far, a program over the recorded model messages.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def conversations() -> list[list[dict[str, Any]]]:
 
 
 def drive(messages: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Drive one conversation and check every answer and result on the way; returns the calls that ran."""
+    """Drive one conversation and check every answer and result on the way; returns the calls that
+    ran.
+    """
     airline = Airline([message["content"] for message in messages if message["role"] == "tool"])
     chat = Predict(
         Chat.with_instructions(messages[0]["content"]),

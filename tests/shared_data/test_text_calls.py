@@ -1,4 +1,6 @@
-"""420 recorded outputs of seven models that hold the right calls as text (L10; the README beside them says where they come from)."""
+"""420 recorded outputs of seven models that hold the right calls as text (L10; the README beside
+them says where they come from).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def outputs() -> list[dict[str, Any]]:
 
 
 def letters(value: Any) -> Any:
-    """A value with its strings compared as the data's README says: letters and digits only, case folded."""
+    """A value with its strings compared as the data's README says: letters and digits only, case
+    folded.
+    """
     if isinstance(value, str):
         return re.sub(r"[^a-z0-9]", "", value.casefold())
     if isinstance(value, list):

@@ -1,7 +1,8 @@
-"""The code blocks of udspy's Tool reference, executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator.
+"""The code blocks of udspy's Tool reference, executed as printed: `udspy` reads `ferrule`, and
+`eval` is a calculator.
 
-Where a block is a fragment (a decorator without its function, a function without its body, the bare signature of a method), what it lacks
-is put around it, and nothing in it is changed.
+Where a block is a fragment (a decorator without its function, a function without its body, the bare
+signature of a method), what it lacks is put around it, and nothing in it is changed.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ DOT = Image(
 YEARS_100_S = 3_155_760_000.0
 
 
-# -- types -------------------------------------------------------------------------------------------------------
+# -- types
 
 
 class Person(BaseModel):
@@ -104,7 +104,7 @@ class Gallery(Signature):
     caption: str = OutputField()
 
 
-# -- tools: each effect is a line in the run's `deps` ------------------------------------------------------------
+# -- tools: each effect is a line in the run's `deps`
 
 
 @tool(require_confirmation=True)
@@ -181,7 +181,7 @@ def lock() -> object:
     return change
 
 
-# -- programs ----------------------------------------------------------------------------------------------------
+# -- programs
 
 
 def clerk() -> ReAct:
@@ -280,7 +280,7 @@ def captioner() -> Predict:
     return Predict(Gallery)
 
 
-# -- scripts -----------------------------------------------------------------------------------------------------
+# -- scripts
 
 
 def call(name: str, /, **args: Any) -> Response:
@@ -323,7 +323,9 @@ class Scenario:
     before: Callable[[Question], Decision] | None = None
     """Decides the first question before the run is left."""
     dies_at: str | None = None
-    """The process is killed in the middle of the tool call with this effect; None: while the model is asked."""
+    """The process is killed in the middle of the tool call with this effect; None: while the model
+    is asked.
+    """
     raises: Any = None
     """What the model raises when the run is left."""
     tools: Sequence[Any] = ()
@@ -439,7 +441,7 @@ ENDED: dict[str, Scenario] = {
 STORES = {"waiting": WAITING, "crashed": CRASHED, "ended": ENDED}
 
 
-# -- saved programs ------------------------------------------------------------------------------------------------
+# -- saved programs
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""`log_to` and the library's loggers: what is logged, at which level, with which fields, and that no value ever is."""
+"""`log_to` and the library's loggers: what is logged, at which level, with which fields, and that
+no value ever is.
+"""
 
 from __future__ import annotations
 
@@ -235,7 +237,7 @@ def test_the_library_adds_no_handler_and_no_logging_handlers() -> None:
     assert (done.stdout, done.stderr) == ("[] [] False\n", "")
 
 
-# -- loggers without an observer --------------------------------------------------------------------------------------
+# -- loggers without an observer
 
 
 def test_a_request_that_is_sent_again_is_a_warning(

@@ -39,7 +39,7 @@ def asked(lm: Any, prices: Prices | None = None, **context_of: Any) -> Run[Any]:
         return Predict("question -> answer", lm=lm).start(question="?")
 
 
-# -- where it comes from ----------------------------------------------------------------------------------------------
+# -- where it comes from
 
 
 def test_the_cost_that_the_provider_reports_comes_first() -> None:
@@ -159,7 +159,7 @@ def test_the_names_of_ferrules_providers_are_known_to_the_tables() -> None:
     assert [name for name in names if not cost_of(THOUSAND, name)] == []
 
 
-# -- prices of your own -----------------------------------------------------------------------------------------------
+# -- prices of your own
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-5-mini", "gpt-5-mini", "gpt-5-mini-2025"])
@@ -203,7 +203,7 @@ def test_the_setting_takes_prices_only() -> None:
             pass
 
 
-# -- unknown ----------------------------------------------------------------------------------------------------------
+# -- unknown
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_the_cost_of_a_run_is_unknown_if_that_of_one_answer_is_and_that_of_each_
     assert {name: each.cost for name, each in run.usage.by_model.items()} == {"m": 0.001, "n": None}
 
 
-# -- once -------------------------------------------------------------------------------------------------------------
+# -- once
 
 
 def test_a_cost_is_computed_once_and_kept_with_the_answer() -> None:
@@ -297,7 +297,7 @@ def test_the_model_of_a_fallback_that_answered_has_the_price() -> None:
     assert found.cost == cost_of(THOUSAND, "openai/o3")
 
 
-# -- loading and updates ----------------------------------------------------------------------------------------------
+# -- loading and updates
 
 
 def in_new_process(code: str) -> str:

@@ -276,7 +276,7 @@ def test_any_object_with_complete_is_served():
         assert served.lm()("hi") == "quack"
 
 
-# -- block_network ----------------------------------------------------------------------------------------------
+# -- block_network
 
 OUTSIDE = {
     "address": lambda: socket.create_connection(("192.0.2.1", 80), timeout=5),
@@ -351,7 +351,7 @@ def test_the_door_opens_again_also_when_nested():
     ) == before
 
 
-# -- the module -------------------------------------------------------------------------------------------------
+# -- the module
 
 
 @pytest.mark.parametrize("name", ferrule.testing.__all__)

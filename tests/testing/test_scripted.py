@@ -248,7 +248,7 @@ def test_words_add_up_to_the_text(text, reasoning):
     assert all(isinstance(each, Delta) and (each.text or each.reasoning) for each in deltas)
 
 
-# -- outputs ------------------------------------------------------------------------------------------------------
+# -- outputs
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What a model writes after its calls: the calls again, a turn that it invents, code that tries them."""
+"""What a model writes after its calls: the calls again, a turn that it invents, code that tries
+them.
+"""
 
 from __future__ import annotations
 
@@ -260,7 +262,9 @@ def test_a_tagged_call_behind_code_is_called() -> None:
     ],
 )
 def test_what_follows_calls_is_read_in_linear_time(piece: str, size: int) -> None:
-    """By counting: each call is compared by its digest, and each text between calls is looked at once, so a megabyte ends."""
+    """By counting: each call is compared by its digest, and each text between calls is looked at
+    once, so a megabyte ends.
+    """
     given = piece.format(FORMS["tag"])
     ToolCalls.from_text(given * (size // len(given)), TOOLS)
 

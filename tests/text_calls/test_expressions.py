@@ -1,4 +1,6 @@
-"""Constructors as arguments, as in `when=datetime(2026, 11, 22)`: text, a date in ISO 8601, or a fault; never silence."""
+"""Constructors as arguments, as in `when=datetime(2026, 11, 22)`: text, a date in ISO 8601, or a
+fault; never silence.
+"""
 
 from __future__ import annotations
 

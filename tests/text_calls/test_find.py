@@ -493,7 +493,10 @@ UNREADABLE = '{"name": "search", "arguments": {"query": "a "b" c"}}'
 def test_a_call_in_json_that_cannot_be_read_is_a_fault_also_without_an_announcement(
     text: str,
 ) -> None:
-    """An unescaped quote is a frequent mistake of small models. In silence, an agent took the text as its answer."""
+    """An unescaped quote is a frequent mistake of small models.
+
+    In silence, an agent took the text as its answer.
+    """
     [call] = ToolCalls.from_text(text, TOOLS).tool_calls
     assert call.fault is not None
     assert (call.name, call.args, call.fault.code) == ("search", {}, "invalid_tool_call_arguments")

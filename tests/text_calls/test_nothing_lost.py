@@ -1,4 +1,5 @@
-"""Of several well-formed calls none is lost, in any dialect, whatever is in their arguments or around them.
+"""Of several well-formed calls none is lost, in any dialect, whatever is in their arguments or
+around them.
 
 `make fuzz` tries more examples of each.
 """
@@ -305,7 +306,8 @@ def test_calls_in_tags_are_found(
     behind: str,
 ) -> None:
     assume(not may_be_a_comment(before, calls))
-    # These dialects have no escapes: text that holds a tag or begins with a line break cannot be written in them.
+    # These dialects have no escapes: text that holds a tag or begins with a line break cannot be
+    # written in them.
     assume(not any("<" in each or each != each.strip("\r\n") for each in texts(calls)))
     assert_found(before + dialect(calls) + behind, calls)
 

@@ -18,7 +18,9 @@ from ferrule.tools.mcp.checker import MCPChecker
 
 
 def doubling(levels: int, keyword: str = "anyOf") -> dict[str, Any]:
-    """An object schema whose definitions each refer twice to the next: 2^levels checks of one value."""
+    """An object schema whose definitions each refer twice to the next: 2^levels checks of one
+    value.
+    """
     made: dict[str, Any] = {
         f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(levels)
     }

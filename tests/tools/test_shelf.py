@@ -54,7 +54,9 @@ def test_a_tool_is_found_by_its_name_its_description_and_its_parameters(
 
 
 def test_the_best_come_first_and_no_more_than_asked_for() -> None:
-    """A rare word counts for more than one that several tools share; equals stay in the shelf's order."""
+    """A rare word counts for more than one that several tools share; equals stay in the shelf's
+    order.
+    """
     assert names("money order") == ["billing.refund", "ops.status"]
     assert names("money order", 1) == ["billing.refund"]
     assert names("billing") == ["billing.createInvoice", "billing.refund"] or names("billing") == [
@@ -152,7 +154,9 @@ def test_a_shelf_is_a_set_of_tools() -> None:
 def test_a_search_while_the_tools_are_replaced_leaves_no_old_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A shelf belongs to all runs of a program: one may list its servers again while another searches."""
+    """A shelf belongs to all runs of a program: one may list its servers again while another
+    searches.
+    """
     old, new = Tool(lambda: "", "alpha", "Find birds."), Tool(lambda: "", "beta", "Find birds.")
     shelf, split = Shelf([old]), module.words_of
 

@@ -55,7 +55,8 @@ def test_two_tools_of_one_name_are_refused():
 
 def test_a_name_that_collides_with_anothers_wire_name_is_refused():
     """api.md 2."""
-    # A legal name that looks like an escape is escaped itself, so that only a name equal to another's wire name collides.
+    # A legal name that looks like an escape is escaped itself, so that only a name equal to
+    # another's wire name collides.
     with pytest.raises(DuplicateToolError, match="one wire name"):
         Toolbox([Tool(add, "a.b"), Tool(other, "a_dot_b")])
     with pytest.raises(DuplicateToolError, match="one wire name"):

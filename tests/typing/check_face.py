@@ -1,4 +1,7 @@
-"""What type checkers say of events, lowered schemas and MCP calls. Checked by mypy; nothing here is executed."""
+"""What type checkers say of events, lowered schemas and MCP calls.
+
+Checked by mypy; nothing here is executed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What type checkers say of tools: they keep their function's types. Checked by mypy; nothing here is executed."""
+"""What type checkers say of tools: they keep their function's types.
+
+Checked by mypy; nothing here is executed.
+"""
 
 from __future__ import annotations
 

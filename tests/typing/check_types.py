@@ -1,4 +1,7 @@
-"""What type checkers say of typed predictions, inputs and `deps`. Checked by mypy and by pyright; nothing here is executed."""
+"""What type checkers say of typed predictions, inputs and `deps`.
+
+Checked by mypy and by pyright; nothing here is executed.
+"""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true, reportUnusedCallResult=false, reportUnusedExpression=false
 
@@ -260,7 +263,8 @@ def what_must_not_check(agent: ReAct[Invoice, Shop]) -> None:
 
 
 def what_should_not_check_but_does(agent: ReAct[Invoice, Shop]) -> None:
-    # Python's typing cannot add a keyword to the inputs of a signature. With an option, the inputs are not checked; `bind` checks them.
+    # Python's typing cannot add a keyword to the inputs of a signature. With an option, the inputs
+    # are not checked; `bind` checks them.
     Predict(Invoice)(txt="x", lm=None)
     Predict(Invoice).start(txt="x", store=MemoryStore())
     Predict(Invoice).stream(txt="x", run_id="r")

@@ -46,11 +46,13 @@ AGAIN = pytest.mark.parametrize(
 )
 
 
-# -- trajectories -------------------------------------------------------------------------------------------------
+# -- trajectories
 
 
 def test_a_trajectory_reads_as_seed_000s_mapping():
-    """U131, api.md 5: `thought_0`, `tool_name_0`, `tool_args_0`, `observation_0`; a turn of several calls has lists."""
+    """U131, api.md 5: `thought_0`, `tool_name_0`, `tool_args_0`, `observation_0`; a turn of several
+    calls has lists.
+    """
     assert dict(Trajectory([ONE, TWO, NONE])) == {
         "thought_0": "think",
         "tool_name_0": "add",
@@ -138,7 +140,7 @@ def test_a_trajectory_is_copied_and_pickled_whatever_its_tools_returned(again):
     assert (len(longer.steps), len(twin.steps), len(trajectory.steps)) == (3, 2, 2)
 
 
-# -- predictions ----------------------------------------------------------------------------------------------------
+# -- predictions
 
 MESSAGES = Messages([Message("system", "s"), Message("user", "hi"), Message("assistant", "42")])
 
@@ -208,7 +210,9 @@ TAKEN = ["trajectory", "usage", "messages", "reason", "tool_calls", "history", "
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_an_output_may_have_any_name(name):
-    """What is named like something beside the outputs goes first as an attribute; what is named like a method is reached as an item."""
+    """What is named like something beside the outputs goes first as an attribute; what is named
+    like a method is reached as an item.
+    """
     for prediction in (
         Prediction(**{name: "mine", "answer": 42}),
         Prediction.of({name: "mine", "answer": 42}, reason="limit", trajectory=Trajectory([ONE])),
@@ -284,7 +288,9 @@ def test_the_history_is_one_object_that_results_may_be_added_to():
 
 
 def test_a_mapping_says_which_steps_are_kept():
-    """DSPy's way to shorten a trajectory; other entries stand in the place of steps, and calls stay what they were."""
+    """DSPy's way to shorten a trajectory; other entries stand in the place of steps, and calls stay
+    what they were.
+    """
     steps = [
         Step(
             f"thought {i}",

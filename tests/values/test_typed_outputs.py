@@ -1,4 +1,6 @@
-"""`prediction.outputs`: the outputs as an instance of the signature; and type parameters, which cost nothing at run time."""
+"""`prediction.outputs`: the outputs as an instance of the signature; and type parameters, which
+cost nothing at run time.
+"""
 
 from __future__ import annotations
 

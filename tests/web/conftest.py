@@ -1,4 +1,7 @@
-"""The page over a store of every kind of run, on a real server. Without `ferrule[ui]` there is nothing to test here."""
+"""The page over a store of every kind of run, on a real server.
+
+Without `ferrule[ui]` there is nothing to test here.
+"""
 
 from __future__ import annotations
 

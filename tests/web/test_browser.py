@@ -123,7 +123,10 @@ class Hand:
 
 
 def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteStore) -> None:
-    """Five clicks and two keys. What waits, Edit, the field, Approve; the page says what was decided."""
+    """Five clicks and two keys.
+
+    What waits, Edit, the field, Approve; the page says what was decided.
+    """
     expect(tab).to_have_url(re.compile(r"/$"))
     hand = Hand(tab)
     hand.click(tab.get_by_role("link", name="3 questions wait for a decision"))
@@ -269,7 +272,10 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(
 
 
 def test_what_is_typed_before_the_script_is_there_counts(tab: Any, store: SQLiteStore) -> None:
-    """The button names the change, and an update leaves the form as it is. It was taken for a form that nobody had touched."""
+    """The button names the change, and an update leaves the form as it is.
+
+    It was taken for a form that nobody had touched.
+    """
     held: list[Any] = []
     tab.route("**/page.js", lambda route: held.append(route))  # a builtin takes no attributes
     tab.goto("/inbox", wait_until="commit")
@@ -312,7 +318,9 @@ def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(
 
 
 def test_a_form_works_after_its_server_was_started_anew(chromium: Any, store: SQLiteStore) -> None:
-    """An open page gets the forms of the new session as soon as its browser has opened the new link."""
+    """An open page gets the forms of the new session as soon as its browser has opened the new
+    link.
+    """
     app, again = (ui_app(store, people=["ann"]) for _ in range(2))
     with served(app) as address:
         inside = person(chromium, address, app, "ann")
@@ -570,7 +578,9 @@ def test_a_hidden_page_tells_of_new_questions_and_counts_them_in_its_title(
 
 
 def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: SQLiteStore) -> None:
-    """They are in the page, hidden until a search finds them or a person wants them; nothing moves before."""
+    """They are in the page, hidden until a search finds them or a person wants them; nothing moves
+    before.
+    """
     long_run(store)
     tab.goto("/runs/order-3003")
     folded = tab.locator("#beats > div")
@@ -920,7 +930,9 @@ def desk(by: Any, tmp_path: Any) -> tuple[SQLiteStore, Any]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_conversation_in_the_browser(chromium: Any, tmp_path: Any, scheme: str) -> None:
-    """Enter sends; the question is answered in place; the next message knows the turn before; closing the page stops nothing."""
+    """Enter sends; the question is answered in place; the next message knows the turn before;
+    closing the page stops nothing.
+    """
     gate = threading.Semaphore(0)
 
     def by(request: Any) -> Any:

@@ -153,7 +153,10 @@ def test_after_a_decision_a_heading_says_what_was_decided_and_the_page_what_come
     ann: Any,
     store: SQLiteStore,
 ) -> None:
-    """At once, on the page of the run, in the inbox and in the list. It still asked, and the run still waited."""
+    """At once, on the page of the run, in the inbox and in the list.
+
+    It still asked, and the run still waited.
+    """
     assert (
         '<p class="waits" data-key="w" data-v="3"><a href="/inbox">3 questions wait for a decision</a>'
         in ann.get("/").text
@@ -234,7 +237,10 @@ NULL = {"type": "null"}
 
 
 def sent_back(form: HTMLForm) -> dict[str, str]:
-    """What a browser sends of the form if nothing is changed. A page shows invisible characters as escapes."""
+    """What a browser sends of the form if nothing is changed.
+
+    A page shows invisible characters as escapes.
+    """
     leaves = [leaf for top in form.fields for leaf in top.leaves() if leaf.kind != "fixed"]
     nulls = {f"null:{leaf.name}": "1" for leaf in leaves if leaf.is_null and leaf.kind == "text"}
     return {**{leaf.name: reveal(leaf.text).replace("\n", "\r\n") for leaf in leaves}, **nulls}
@@ -265,7 +271,9 @@ def sent_back(form: HTMLForm) -> dict[str, str]:
     ids=str,
 )  # fmt: skip
 def test_a_form_sent_as_it_was_shown_changes_nothing(schema: Any, args: dict[str, Any]) -> None:
-    """A call approved unchanged got `\u200d` as text into its arguments, and a type that is a list ended the page."""
+    """A call approved unchanged got `\u200d` as text into its arguments, and a type that is a list
+    ended the page.
+    """
     given = {**args, "p\u200dq": "1", "p\\u200dq": "2"}
     names = {"p\u200dq": {"type": "string"}, "p\\u200dq": {"type": "string"}}
     whole = {
@@ -619,7 +627,9 @@ def test_the_same_form_once_more_is_no_fault_after_the_run_went_on(
     bob: Any,
     store: SQLiteStore,
 ) -> None:
-    """A double click, or a page that is reloaded; another decision, or another person, is told who was first."""
+    """A double click, or a page that is reloaded; another decision, or another person, is told who
+    was first.
+    """
     question = question_of(store, "order-1042")
     path = f"/runs/order-1042/questions/{question.id}"
     form = {**fields_of(store, "order-1042"), "do": "approve", "v:euros": "12"}

@@ -141,7 +141,10 @@ def test_a_run_that_took_the_id_of_a_deleted_one_is_not_mixed_with_it(
 
 
 def test_a_stream_outlives_trouble_with_its_store(ann: Any, store: SQLiteStore) -> None:
-    """It says what is wrong, and goes on where it was as soon as the file is back. A page had to be loaded anew."""
+    """It says what is wrong, and goes on where it was as soon as the file is back.
+
+    A page had to be loaded anew.
+    """
     path, elsewhere = Path(store.path), Path(store.path + ".moved")
     program: Any = support()
     with stream(ann, "/runs/order-1042/live?after=0") as live, stream(ann, "/inbox/live") as inbox:

@@ -1,4 +1,6 @@
-"""The pages that read (`web/pages.py`, `web/reading.py`, `web/markup.py`), and hostile text on them."""
+"""The pages that read (`web/pages.py`, `web/reading.py`, `web/markup.py`), and hostile text on
+them.
+"""
 
 from __future__ import annotations
 
@@ -433,7 +435,9 @@ def test_any_text_is_an_id() -> None:
 
 
 def test_nothing_is_marked_safe() -> None:
-    """Everything is escaped by the templates, with the exception of one file, whose HTML hostile texts test below."""
+    """Everything is escaped by the templates, with the exception of one file, whose HTML hostile
+    texts test below.
+    """
     for file in (*FOLDER.rglob("*.html"), *FOLDER.parent.rglob("*.py")):
         found = re.findall(
             r"\|\s*safe\b|Markup\(|autoescape false",
@@ -541,7 +545,9 @@ def test_no_template_has_style_or_script_of_its_own() -> None:
 
 
 def test_the_scripts_are_small_and_ours() -> None:
-    """The page loads one module, which imports its neighbours: each at most 150 lines, and nothing from elsewhere."""
+    """The page loads one module, which imports its neighbours: each at most 150 lines, and nothing
+    from elsewhere.
+    """
     for file in (FOLDER / "static").glob("*.js"):
         text = file.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 150, file
@@ -556,7 +562,9 @@ def test_the_page_s_files_have_their_types_whatever_the_machine_calls_them(
     ann: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The registry of Windows may say `text/plain`, and browsers run no such script; also under a server of the user's own."""
+    """The registry of Windows may say `text/plain`, and browsers run no such script; also under a
+    server of the user's own.
+    """
     types = mimetypes.MimeTypes()
     for ending in (".js", ".css", ".svg"):
         types.add_type("text/plain", ending)

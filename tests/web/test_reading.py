@@ -1,4 +1,6 @@
-"""A long run is read from its latest turns on, and shows the same as a run that was read whole (`web/reading.py`)."""
+"""A long run is read from its latest turns on, and shows the same as a run that was read whole
+(`web/reading.py`).
+"""
 
 from __future__ import annotations
 

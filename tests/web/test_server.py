@@ -89,7 +89,9 @@ def test_a_port_that_is_taken_gives_the_next_free_one(store: SQLiteStore) -> Non
 def test_a_port_that_windows_keeps_is_taken_as_well_and_one_of_administrators_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Hyper-V keeps ports for itself, and other programs take theirs alone: both are `EACCES` there."""
+    """Hyper-V keeps ports for itself, and other programs take theirs alone: both are `EACCES`
+    there.
+    """
     app = pytest.importorskip(
         "ferrule.web.app",
         reason="needs the extra: pip install 'ferrule[ui]'",

@@ -1,4 +1,6 @@
-"""Values for a reader (`web/values.py`): JSON as trees and tables, Markdown without anything active."""
+"""Values for a reader (`web/values.py`): JSON as trees and tables, Markdown without anything
+active.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The page with a program: a chat, and runs that are resumed here (`web/work.py`, `web/deciding.py`)."""
+"""The page with a program: a chat, and runs that are resumed here (`web/work.py`,
+`web/deciding.py`).
+"""
 
 from __future__ import annotations
 
@@ -470,7 +472,9 @@ def test_a_store_that_is_lost_under_open_pages_and_a_chat_is_said_so_everywhere(
     empty: SQLiteStore,
     lost: Callable[[SQLiteStore], None],
 ) -> None:
-    """SQLite itself would go on reading and writing the deleted file: each decision would look as if it was kept."""
+    """SQLite itself would go on reading and writing the deleted file: each decision would look as
+    if it was kept.
+    """
     with opened(empty, support(), ScriptedLM([REFUND, finish("Done.")])) as ann:
         place = sent(ann, "It is broken.")
         part = place.rpartition("/")[2]
@@ -515,7 +519,9 @@ def test_a_store_that_takes_no_more_writes_loses_no_decision(
     unlock: str,
     said: str,
 ) -> None:
-    """The pages still read; what is pressed says what to do, and the same form works once that is done."""
+    """The pages still read; what is pressed says what to do, and the same form works once that is
+    done.
+    """
     with opened(empty, support(), ScriptedLM([REFUND, finish("Done.")])) as ann:
         place = sent(ann, "It is broken.")
         part = place.rpartition("/")[2]

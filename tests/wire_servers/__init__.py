@@ -1,4 +1,6 @@
-"""The server's side of Anthropic, Gemini and OpenAI Responses: `serve` answers in all four protocols, so that each wire meets a real server."""
+"""The server's side of Anthropic, Gemini and OpenAI Responses: `serve` answers in all four
+protocols, so that each wire meets a real server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Anthropic's Messages, the answering side: requests read and answers written, for `ferrule.testing.serve`.
+"""Anthropic's Messages, the answering side: requests read and answers written, for
+`ferrule.testing.serve`.
 
 Raises `InputError` with the place of what is wrong in a request.
 """
@@ -130,7 +131,9 @@ def _with_added_tools(body: Json) -> Json:
 
 
 def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Message]:
-    """The messages of ours that one of theirs holds: each result is one, and what stands between them."""
+    """The messages of ours that one of theirs holds: each result is one, and what stands between
+    them.
+    """
     role, content = entry.get("role"), entry.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role not in {"user", "assistant", "system"} or not isinstance(blocks, list):
@@ -266,7 +269,7 @@ def _shape(form: Json) -> Shape | None:
     return Shape("json_schema", form["schema"])
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 
 def answer(response: Response, *, model: str) -> Json:
@@ -284,7 +287,10 @@ def events(
     model: str,
     with_usage: bool = False,
 ) -> Iterator[bytes]:
-    """A stream as server-sent events; calls come in pieces, as they do from providers. Thoughts are unsigned: signatures are known last."""
+    """A stream as server-sent events; calls come in pieces, as they do from providers.
+
+    Thoughts are unsigned: signatures are known last.
+    """
     del with_usage  # a stream of this protocol always ends with its counts
     blocks = _Blocks()
     is_first = True
@@ -358,7 +364,8 @@ def error_body(error: FerruleError) -> tuple[int, Json]:
     )
     if isinstance(error, LMError) and error.status is not None:
         status = error.status
-    # The protocol has no code; two errors that it knows by their words alone get one, so that they are known again.
+    # The protocol has no code; two errors that it knows by their words alone get one, so that they
+    # are known again.
     named = {"code": code} if code else {}
     return status, {
         "type": "error",

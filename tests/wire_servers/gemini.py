@@ -47,7 +47,7 @@ _DECLARED = frozenset({"functionDeclarations"})
 _MEDIA = frozenset({"inlineData", "fileData"})
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 
 def receive(body: Json, path: str) -> Received:
@@ -73,7 +73,9 @@ def receive(body: Json, path: str) -> Received:
 
 
 class _Conversation:
-    """Contents, read in their order: a result without an id is of the first call of its name that has none yet."""
+    """Contents, read in their order: a result without an id is of the first call of its name that
+    has none yet.
+    """
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
@@ -276,7 +278,9 @@ def _shape(config: Json) -> Shape | None:
 
 
 def _fields(value: Any) -> Json:
-    """An object with its fields in the API's own spelling: it takes `snake_case` too, and its own client sends some of that."""
+    """An object with its fields in the API's own spelling: it takes `snake_case` too, and its own
+    client sends some of that.
+    """
     return {
         re.sub("_([a-z0-9])", lambda found: found[1].upper(), key): each
         for key, each in mapping(value).items()
@@ -287,7 +291,7 @@ def _snake(name: str) -> str:
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 _REASONS = {
     "stop": "STOP",
@@ -321,7 +325,9 @@ def events(
     model: str,
     with_usage: bool = False,
 ) -> Iterator[bytes]:
-    """A stream as server-sent events; calls come whole, as they do from Gemini, and token counts unasked."""
+    """A stream as server-sent events; calls come whole, as they do from Gemini, and token counts
+    unasked.
+    """
     del with_usage
     for item in items:
         if isinstance(item, Delta):
@@ -338,7 +344,10 @@ def events(
 
 
 def error_body(error: FerruleError) -> tuple[int, Json]:
-    """The status and the body for a model error or a bad request. `type` is not Gemini's: it names what the status cannot."""
+    """The status and the body for a model error or a bad request.
+
+    `type` is not Gemini's: it names what the status cannot.
+    """
     status, body = openai_chat.error_body(error)
     told = body["error"]
     return status, {
@@ -366,7 +375,8 @@ def _answer_parts(response: Response) -> list[Json]:
     for part in parts:
         if "functionCall" in part:
             call = next(calls)
-            # Arguments that were no object go out as they were: a client must see what the model did.
+            # Arguments that were no object go out as they were: a client must see what the model
+            # did.
             part["functionCall"] |= {
                 "name": call.name,
                 "args": call.args if call.fault is None else call.fault.raw,

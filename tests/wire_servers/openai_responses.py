@@ -1,7 +1,8 @@
 """OpenAI's responses, the answering side: requests read, answers written whole and as streams.
 
-For `ferrule.testing.serve`. It keeps nothing: a request that goes on from a stored answer is refused. A request is brought into the form of
-chat completions, which `openai_request` reads. Raises `InputError` with the place.
+For `ferrule.testing.serve`. It keeps nothing: a request that goes on from a stored answer is
+refused. A request is brought into the form of chat completions, which `openai_request` reads.
+Raises `InputError` with the place.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _format(form: Any) -> Any:
     }
 
 
-# -- the conversation -------------------------------------------------------------------------------------------
+# -- the conversation
 
 
 def _messages(body: Json) -> list[Message]:
@@ -200,7 +201,7 @@ def _part(part: Json) -> Json:
             return part
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 
 def answer(response: Response, *, model: str) -> Json:
@@ -229,7 +230,8 @@ def _output(response: Response) -> list[Json]:
         mapping(item) for item in list_of(mapping((response.extra or {}).get(WIRE)).get("output"))
     ]
     thoughts = [item for item in kept if item.get("type") == "reasoning"]
-    # The ids are made anew: a stream has told that of the first before it is known what came with the answer.
+    # The ids are made anew: a stream has told that of the first before it is known what came with
+    # the answer.
     output = [
         {**_begun("reasoning", place), **item, "id": f"rs_{place}"}
         for place, item in enumerate(thoughts)
@@ -289,7 +291,7 @@ def _usage(usage: Usage) -> Json:
     }
 
 
-# -- streams ----------------------------------------------------------------------------------------------------
+# -- streams
 
 
 def events(

@@ -235,7 +235,10 @@ def test_with_nobody_to_ask_nothing_runs_and_the_question_is_printed(here, capsy
     [("y\n", False, 0), ("\nno\n", True, 0), ("rather not\n", True, 0), ("", True, 3)],
 )
 def test_at_a_terminal_the_person_is_asked(here, said: str, left: bool, code: int) -> None:
-    """`y`, `n` or text in a panel; the run goes on with the decision. A real terminal: a pseudo one."""
+    """`y`, `n` or text in a panel; the run goes on with the decision.
+
+    A real terminal: a pseudo one.
+    """
     (here / "guarded.py").write_text(NEEDS_YES)
     (here / "victim").write_text("still here")
     with served(
@@ -264,7 +267,9 @@ def test_at_a_terminal_the_person_is_asked(here, said: str, left: bool, code: in
 
 
 def at_a_terminal(arguments: list[str], said: str, prompt: str) -> tuple[int, str]:
-    """Run the command on a pseudo terminal; type `said` when `prompt` is there, and Ctrl-D where it is empty."""
+    """Run the command on a pseudo terminal; type `said` when `prompt` is there, and Ctrl-D where it
+    is empty.
+    """
     import pty
 
     ours, theirs = pty.openpty()

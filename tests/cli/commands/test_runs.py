@@ -1,4 +1,6 @@
-"""`ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel`, `resume`: another process, another day, no terminal."""
+"""`ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel`, `resume`: another process, another
+day, no terminal.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,9 @@ def test_a_run_is_forked_and_shown_with_its_origin(here: Path, capsys: Any) -> N
 
 
 class Secretive:
-    """A run whose journal holds what is nobody's business: sealed thoughts of the provider, and the key of a call."""
+    """A run whose journal holds what is nobody's business: sealed thoughts of the provider, and the
+    key of a call.
+    """
 
     @staticmethod
     def agent() -> Any:
@@ -883,7 +887,9 @@ def test_a_decision_is_shown_with_the_call_that_it_decided(
     capsys: Any,
     monkeypatch: Any,
 ) -> None:
-    """Who decided what, also if several calls of one step wait; and until when a question waits, as a time that a person can read."""
+    """Who decided what, also if several calls of one step wait; and until when a question waits, as
+    a time that a person can read.
+    """
     monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
     (here / "billing.py").write_text(
         PROGRAM.replace(
@@ -958,7 +964,9 @@ def test_a_parked_run_goes_on_with_the_option_that_the_message_names(
 
 
 def test_json_keeps_every_character_of_an_id_and_an_argument(here: Path, capsys: Any) -> None:
-    """A program that reads it decides on what would run: no character may be missing, in any encoding."""
+    """A program that reads it decides on what would run: no character may be missing, in any
+    encoding.
+    """
     store = SQLiteStore("ferrule.db")
     with ferrule.context(
         lm=ScriptedLM([{"name": "pay", "args": {"euros": 5, "to": "x\u202ey \u00e9"}}]),

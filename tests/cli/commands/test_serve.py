@@ -1,4 +1,7 @@
-"""`ferrule serve`: what the words of the command line become. That it serves is proved in tests/integration/test_mcp_round_trip.py."""
+"""`ferrule serve`: what the words of the command line become.
+
+That it serves is proved in tests/integration/test_mcp_round_trip.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ferrule skill install` (`cli/commands/skill.py`). What the skill says is tested in tests/docs/test_skill.py."""
+"""`ferrule skill install` (`cli/commands/skill.py`).
+
+What the skill says is tested in tests/docs/test_skill.py.
+"""
 
 from __future__ import annotations
 

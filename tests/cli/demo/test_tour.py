@@ -157,7 +157,10 @@ def test_a_run_without_an_answer_ends_with_a_sentence(
 
 
 def test_only_the_latest_refund_waits(tmp_path: Path, monkeypatch) -> None:
-    """Four waited after four demos, and a stranger did not know which to decide on. What is decided stays, and so does any other question."""
+    """Four waited after four demos, and a stranger did not know which to decide on.
+
+    What is decided stays, and so does any other question.
+    """
     monkeypatch.chdir(tmp_path)
     Path("Makefile").touch()
     monkeypatch.setattr(tour, "_answer_all", lambda console: [])

@@ -1,4 +1,6 @@
-"""Modules, streams, async programs, models, saving, callbacks and errors from DSPy's public pages, in our own words."""
+"""Modules, streams, async programs, models, saving, callbacks and errors from DSPy's public pages,
+in our own words.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Hop(dspy.Module):
 
 
 def test_multi_hop_search(caplog: pytest.LogCaptureFixture) -> None:
-    """Modules: several predictors in a loop; `notes` is declared as text and given as a list, which warns."""
+    """Modules: several predictors in a loop; `notes` is declared as text and given as a list, which
+    warns.
+    """
     hop = [
         {"reasoning": "r", "query": "q"},
         {"reasoning": "r", "new_notes": ["n"], "titles": ["t"]},
@@ -212,7 +216,7 @@ def test_best_of_several() -> None:
     )
 
 
-# -- streams ----------------------------------------------------------------------------------------------------------
+# -- streams
 
 
 async def collect(stream) -> list:
@@ -360,7 +364,9 @@ def test_status_messages() -> None:
 
 
 def test_stream_of_an_agents_thoughts() -> None:
-    """Streaming: `next_thought` of the loop's predictor, and `reasoning` of the extraction, which is another's."""
+    """Streaming: `next_thought` of the loop's predictor, and `reasoning` of the extraction, which
+    is another's.
+    """
 
     def search(query: str) -> str:
         """Search."""
@@ -388,7 +394,7 @@ def test_stream_of_an_agents_thoughts() -> None:
     assert told == [("next_thought", "look"), ("next_thought", "done"), ("reasoning", "because")]
 
 
-# -- async ------------------------------------------------------------------------------------------------------------
+# -- async
 
 
 def test_async_predictor() -> None:
@@ -461,11 +467,13 @@ def test_asyncify_runs_no_more_programs_at_once_than_async_max_workers() -> None
     assert most[0] <= 4
 
 
-# -- models -----------------------------------------------------------------------------------------------------------
+# -- models
 
 
 def test_calling_a_model() -> None:
-    """Language models: `lm("...")` and `lm(messages=[...])` return lists, and `history` has the calls."""
+    """Language models: `lm("...")` and `lm(messages=[...])` return lists, and `history` has the
+    calls.
+    """
     lm = DummyLM([{"answer": "This is a test"}] * 2)
     [first] = lm("Say this is a test!", temperature=0.7)
     assert "This is a test" in first
@@ -536,7 +544,7 @@ def test_inspect_history(capsys: pytest.CaptureFixture[str]) -> None:
         assert "the question" in capsys.readouterr().out
 
 
-# -- saving -----------------------------------------------------------------------------------------------------------
+# -- saving
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
@@ -566,7 +574,7 @@ def test_program_as_pickle_is_refused(tmp_path: Path) -> None:
         dspy.load(tmp_path)
 
 
-# -- callbacks and errors ---------------------------------------------------------------------------------------------
+# -- callbacks and errors
 
 
 class Log(BaseCallback):

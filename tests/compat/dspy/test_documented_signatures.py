@@ -1,4 +1,6 @@
-"""Programs with signatures, adapters, demos and histories from DSPy's public pages, in our own words."""
+"""Programs with signatures, adapters, demos and histories from DSPy's public pages, in our own
+words.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,9 @@ def test_image_input() -> None:
 
 
 def test_wrong_inputs_warn(caplog: pytest.LogCaptureFixture) -> None:
-    """Predict: unknown, missing and ill-typed inputs are warnings; the question is asked all the same."""
+    """Predict: unknown, missing and ill-typed inputs are warnings; the question is asked all the
+    same.
+    """
     dspy.configure(lm=(lm := DummyLM([{"answer": "a"}] * 3)))
     predict = dspy.Predict("question, k: int -> answer")
     with caplog.at_level(logging.WARNING):
@@ -214,7 +218,7 @@ def test_wrong_inputs_warn(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records == []
 
 
-# -- adapters ---------------------------------------------------------------------------------------------------------
+# -- adapters
 
 
 def test_messages_of_the_chat_adapter() -> None:
@@ -312,7 +316,7 @@ def test_dummy_follows_examples() -> None:
     assert dspy.Predict("question -> answer")(question="And the grass?").answer == "green"
 
 
-# -- histories --------------------------------------------------------------------------------------------------------
+# -- histories
 
 
 class QA(dspy.Signature):

@@ -79,7 +79,9 @@ CALLS = {"outputs": {"tool_calls": [{"name": "get_weather", "args": {"city": "Ro
 
 
 def test_manual_tool_handling() -> None:
-    """Tools: the model's calls as an output, executed by hand, by the functions that this module defines."""
+    """Tools: the model's calls as an output, executed by hand, by the functions that this module
+    defines.
+    """
     dspy.configure(lm=DummyLM([CALLS]))
     response = dspy.Predict(ToolSignature)(
         question="Rome?",
@@ -238,7 +240,9 @@ class AirlineService(dspy.Signature):
 
 
 def test_airline_agent() -> None:
-    """Customer service agent: observations are the values of the tools, and arguments become their models."""
+    """Customer service agent: observations are the values of the tools, and arguments become their
+    models.
+    """
     dspy.configure(
         lm=DummyLM(
             [
@@ -354,7 +358,9 @@ class Financial(dspy.Module):
 
 
 def test_finance_agent() -> None:
-    """Finance agent: typed outputs, a static method as a tool, named predictors of the agent inside."""
+    """Finance agent: typed outputs, a static method as a tool, named predictors of the agent
+    inside.
+    """
     dspy.configure(
         lm=DummyLM(
             [
@@ -431,7 +437,9 @@ def test_tool_of_langchain() -> None:
 
 @pytest.mark.parametrize("native", [False, True])
 def test_agent_that_truncates_its_trajectory_in_its_own_way(native: bool) -> None:
-    """ReAct: an override takes DSPy's dict, changes it, and may put a summary in the place of what it removed."""
+    """ReAct: an override takes DSPy's dict, changes it, and may put a summary in the place of what
+    it removed.
+    """
 
     class Agent(dspy.ReAct):
         def truncate_trajectory(self, trajectory):

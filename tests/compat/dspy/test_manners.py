@@ -83,7 +83,9 @@ def test_predictions_and_examples_can_be_set_copied_and_pickled() -> None:
 
 
 def test_settings_of_a_block_stay_in_it_and_in_its_threads() -> None:
-    """Compatibility: DSPy's settings and one's own are the core's `extra`, so they go where settings go."""
+    """Compatibility: DSPy's settings and one's own are the core's `extra`, so they go where
+    settings go.
+    """
     seen: list[Any] = []
     with dspy.context(my_own=1, num_threads=3):
         thread = threading.Thread(target=lambda: seen.append(hasattr(dspy.settings, "my_own")))
@@ -228,7 +230,9 @@ def test_confirmation_works_in_the_facade() -> None:
 
 
 def test_models_and_images_as_dspys_pages_make_them(tmp_path: Path) -> None:
-    """Compatibility: `ollama_chat/...`, `api_base`, `timeout`, `rollout_id`; an image by its address."""
+    """Compatibility: `ollama_chat/...`, `api_base`, `timeout`, `rollout_id`; an image by its
+    address.
+    """
     local = dspy.LM(
         "ollama_chat/llama3.2",
         api_base="http://localhost:11434",
@@ -293,7 +297,9 @@ def test_parallel_has_a_time_limit() -> None:
 
 
 def test_several_answers() -> None:
-    """Compatibility: `n=` gives completions, and several outputs where the model gives them at once."""
+    """Compatibility: `n=` gives completions, and several outputs where the model gives them at
+    once.
+    """
     found = dspy.Predict("a -> b", n=2, lm=DummyLM([{"b": "1"}, {"b": "2"}]))(a="x")
     assert (found.b, found.completions.b, isinstance(found.completions[1], dspy.Prediction)) == (
         "1",

@@ -1,4 +1,6 @@
-"""States of programs that DSPy saved: what of them is loaded, what is warned about, and what is refused."""
+"""States of programs that DSPy saved: what of them is loaded, what is warned about, and what is
+refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs with confirmations from udspy's public pages, in our own words: they run with the import changed."""
+"""Programs with confirmations from udspy's public pages, in our own words: they run with the import
+changed.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def asked(function: Any, *args: Any, **keywords: Any) -> ConfirmationRequired:
     return raised.value
 
 
-# -- functions -----------------------------------------------------------------------------------------------------
+# -- functions
 
 
 def test_a_function_runs_after_its_approval() -> None:
@@ -149,7 +151,9 @@ def test_each_thread_confirms_its_own_calls() -> None:
 
 
 def test_the_status_and_the_context_of_confirmations() -> None:
-    """Confirmation reference: `get_confirmation_status`, `get_confirmation_context` and the clearing of it."""
+    """Confirmation reference: `get_confirmation_status`, `get_confirmation_context` and the
+    clearing of it.
+    """
     first, second = asked(write, "a").confirmation_id, asked(write, "b").confirmation_id
     assert get_confirmation_status(first) == get_confirmation_status("unknown") == "pending"
     respond_to_confirmation(first)
@@ -179,7 +183,9 @@ def test_a_decision_is_forgotten_once_it_is_used(model) -> None:
 
 
 def test_an_approval_that_was_cleared_approves_nothing(model) -> None:
-    """Confirmation reference: `clear_confirmation` and `clear_all_confirmations` before the call is made again."""
+    """Confirmation reference: `clear_confirmation` and `clear_all_confirmations` before the call is
+    made again.
+    """
     for clear in (clear_confirmation, lambda _: clear_all_confirmations()):
         error = asked(write, "b")
         respond_to_confirmation(error.confirmation_id)
@@ -200,7 +206,7 @@ def test_a_decision_on_nothing_is_an_error() -> None:
         respond_to_confirmation("test-id", approved=True)
 
 
-# -- agents --------------------------------------------------------------------------------------------------------
+# -- agents
 
 
 def test_an_agent_is_resumed_with_yes(model) -> None:
@@ -220,7 +226,9 @@ def test_an_agent_is_resumed_with_yes(model) -> None:
 
 
 def test_an_agent_is_called_again_after_the_response(model) -> None:
-    """ReAct: `respond_to_confirmation`, and the same call: the model is not asked again for what it decided."""
+    """ReAct: `respond_to_confirmation`, and the same call: the model is not asked again for what it
+    decided.
+    """
     lm, this = model(DELETE, DONE), agent()
 
     async def main() -> Prediction:

@@ -1,4 +1,6 @@
-"""Programs with histories, streams, modules and settings from udspy's public pages, in our own words: they run with the import changed."""
+"""Programs with histories, streams, modules and settings from udspy's public pages, in our own
+words: they run with the import changed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def answer(text: str) -> dict[str, str]:
     return {"answer": text}
 
 
-# -- basics and signatures -----------------------------------------------------------------------------------------
+# -- basics and signatures
 
 
 def test_a_signature_and_a_predictor(model) -> None:
@@ -94,7 +96,7 @@ def test_a_chain_of_thought(model) -> None:
     assert "Every step" in lm.requests[0].messages[0].text
 
 
-# -- histories -----------------------------------------------------------------------------------------------------
+# -- histories
 
 
 def test_a_conversation_of_several_turns(model) -> None:
@@ -195,7 +197,7 @@ def test_a_history_is_cleared_and_kept_as_json(model) -> None:
     assert len(again) == 5
 
 
-# -- streams -------------------------------------------------------------------------------------------------------
+# -- streams
 
 
 def events_of(module: Any, **inputs: Any) -> list[Any]:
@@ -307,7 +309,7 @@ def test_settings_of_a_module_end_with_each_event(model) -> None:
     assert seen == []
 
 
-# -- modules -------------------------------------------------------------------------------------------------------
+# -- modules
 
 
 class Pipeline(Module):
@@ -495,7 +497,7 @@ def test_the_turns_run_out(model) -> None:
         Predict(QA, tools=[tool(name="add")(lambda a, b: a + b)], max_turns=2)(question="q")
 
 
-# -- settings, models, callbacks -----------------------------------------------------------------------------------
+# -- settings, models, callbacks
 
 
 def named(name: str) -> ScriptedLM:

@@ -1,4 +1,6 @@
-"""Programs with tools, agents and dynamic tools from udspy's public pages, in our own words: they run with the import changed."""
+"""Programs with tools, agents and dynamic tools from udspy's public pages, in our own words: they
+run with the import changed.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def finish(**outputs: Any) -> dict[str, Any]:
     return call("finish", **outputs)
 
 
-# -- tools ---------------------------------------------------------------------------------------------------------
+# -- tools
 
 
 def test_a_tool_shows_its_schema() -> None:
@@ -171,7 +173,7 @@ def test_an_error_of_a_tool_is_told_to_the_model(model) -> None:
     assert history.messages[3]["content"] == "Error: cannot divide by zero"
 
 
-# -- agents --------------------------------------------------------------------------------------------------------
+# -- agents
 
 
 def test_an_agent_researches_and_calculates(model) -> None:
@@ -228,7 +230,7 @@ def test_an_agent_stops_at_its_last_iteration(model) -> None:
     assert agent(question="q", max_iters=1).answer == "again"
 
 
-# -- dynamic tools -------------------------------------------------------------------------------------------------
+# -- dynamic tools
 
 
 @tool(name="load_calculator", description="Load the calculator")
@@ -322,7 +324,9 @@ def test_predict_loads_tools_too(model) -> None:
 
 
 def test_a_callback_sees_the_steps_and_the_inputs(model) -> None:
-    """Dynamic tools: `context.trajectory` and `context.input_args`; an explanation instead of a change."""
+    """Dynamic tools: `context.trajectory` and `context.input_args`; an explanation instead of a
+    change.
+    """
 
     @tool(name="explain", description="Explain")
     def explain() -> Any:

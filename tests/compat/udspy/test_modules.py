@@ -1,4 +1,6 @@
-"""Modules with an `aexecute`, an `asuspend` and an `aresume` of their own, as udspy's tests have them."""
+"""Modules with an `aexecute`, an `asuspend` and an `aresume` of their own, as udspy's tests have
+them.
+"""
 
 from __future__ import annotations
 

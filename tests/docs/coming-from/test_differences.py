@@ -1,4 +1,6 @@
-"""The table of docs/coming-from/differences.md: made from `tests/differences.py`, and each row is tried."""
+"""The table of docs/coming-from/differences.md: made from `tests/differences.py`, and each row is
+tried.
+"""
 
 from __future__ import annotations
 

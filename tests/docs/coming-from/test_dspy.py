@@ -89,7 +89,9 @@ def test_every_name_of_dspy_and_of_the_facade_is_in_the_table() -> None:
     [pytest.param(*row[:3], id=row[0].strip("`")) for row in ROWS],
 )
 def test_every_row_tells_the_truth(name: str, kind: str, core: str) -> None:
-    """Compatibility: what is `same` is ferrule's own, a `facade` name exists, a `replacement` raises and its core name exists."""
+    """Compatibility: what is `same` is ferrule's own, a `facade` name exists, a `replacement`
+    raises and its core name exists.
+    """
     name = name_in(name)
     resolve(ferrule, name_in(core))
     if kind == "replacement":

@@ -1,4 +1,7 @@
-"""The claims of docs/concepts/effects.md. What it says of kills is proved by tests/integration/test_kills.py."""
+"""The claims of docs/concepts/effects.md.
+
+What it says of kills is proved by tests/integration/test_kills.py.
+"""
 
 from __future__ import annotations
 

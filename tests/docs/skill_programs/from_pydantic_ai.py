@@ -1,4 +1,6 @@
-"""The program of docs/coming-from/pydantic-ai.md: a typed answer, and a refund that a person approves."""
+"""The program of docs/coming-from/pydantic-ai.md: a typed answer, and a refund that a person
+approves.
+"""
 
 from typing import Literal
 

@@ -1,6 +1,8 @@
-"""A support desk, as examples/apps/support_desk.py: tickets, refunds that a person decides, and crashes.
+"""A support desk, as examples/apps/support_desk.py: tickets, refunds that a person decides, and
+crashes.
 
-Without arguments, it runs the story of that example, each step in a process of its own, and asserts how it ends.
+Without arguments, it runs the story of that example, each step in a process of its own, and asserts
+how it ends.
 """
 
 import json

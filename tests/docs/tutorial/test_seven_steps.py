@@ -1,4 +1,6 @@
-"""docs/tutorial/seven-steps.md, done as a reader does it: each file is saved, each command is run, each output is compared."""
+"""docs/tutorial/seven-steps.md, done as a reader does it: each file is saved, each command is run,
+each output is compared.
+"""
 
 from __future__ import annotations
 

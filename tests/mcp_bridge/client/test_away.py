@@ -1,4 +1,6 @@
-"""Servers that hang, die or never start, as real processes: what an agent with other tools notices of it. (M16, M55, M86)"""
+"""Servers that hang, die or never start, as real processes: what an agent with other tools notices
+of it. (M16, M55, M86)
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def test_a_hung_server_is_listed_once_in_seventeen_turns_and_its_tools_stay(
 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_stopped_process_does_not_hold_up_the_turns(tmp_path: Path) -> None:
-    """With the usual limit of a minute for an answer, seventeen turns that wait for one would not end in time for anybody."""
+    """With the usual limit of a minute for an answer, seventeen turns that wait for one would not
+    end in time for anybody.
+    """
     server = moody(tmp_path, poll_s=0.000001)
     with server:
         agent = ReAct("task -> answer", [server, tick])
@@ -152,7 +156,9 @@ def test_a_slow_listing_goes_on_and_its_changes_come_in_a_later_turn(tmp_path: P
 def test_a_server_that_answers_again_is_listed_again_over_its_new_connection(
     tmp_path: Path,
 ) -> None:
-    """After a failure it is left alone for a while; a new process is another server, which may have other tools."""
+    """After a failure it is left alone for a while; a new process is another server, which may have
+    other tools.
+    """
     server = moody(tmp_path, poll_s=0.000001, timeout_s=0.5)
     with server:
         (tmp_path / "hang").touch()
@@ -170,7 +176,7 @@ def test_a_server_that_answers_again_is_listed_again_over_its_new_connection(
         assert server.client.catalog.trouble is None
 
 
-# -- servers that cannot be connected ------------------------------------------------------------------------------
+# -- servers that cannot be connected
 
 
 def broken(folder: Path, name: str) -> MCPServer:
@@ -349,7 +355,9 @@ def test_a_server_that_hangs_at_its_start_is_waited_for_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Later tries run beside the turns: there are fewer of them than turns, which would each wait for one otherwise."""
+    """Later tries run beside the turns: there are fewer of them than turns, which would each wait
+    for one otherwise.
+    """
     server = moody(tmp_path, on_error="skip", connect_timeout_s=1)
     (tmp_path / "wait_for").write_text(str(tmp_path / "never"))
     agent = ReAct("task -> answer", [server, tick])

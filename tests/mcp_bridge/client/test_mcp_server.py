@@ -204,7 +204,9 @@ def test_a_hook_that_breaks_answers_cancel_here_too(
     said: object,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A server that asks in its result got no answer, and the caller, or the model, the hook's own error."""
+    """A server that asks in its result got no answer, and the caller, or the model, the hook's own
+    error.
+    """
 
     async def elicit(_: dict) -> object:
         if isinstance(said, Exception):
@@ -409,7 +411,9 @@ def test_making_a_server_does_not_import_the_sdk() -> None:
 
 
 def test_a_question_to_a_person_stops_the_clock_of_the_call() -> None:
-    """In the older era the server waits inside the call; half a second of thinking under a timeout of a quarter."""
+    """In the older era the server waits inside the call; half a second of thinking under a timeout
+    of a quarter.
+    """
     program = (
         "import json, sys\n"
         "def send(m): print(json.dumps({'jsonrpc': '2.0', **m}), flush=True)\n"

@@ -1,4 +1,7 @@
-"""Calls that a server carries out as tasks, in both eras. The server is `tests/task_server.py`, a process of its own."""
+"""Calls that a server carries out as tasks, in both eras.
+
+The server is `tests/task_server.py`, a process of its own.
+"""
 
 from __future__ import annotations
 

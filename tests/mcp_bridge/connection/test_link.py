@@ -1,4 +1,6 @@
-"""A server that stops answering in the middle of its work, as a real process that is stopped and continued. (M26, M86)"""
+"""A server that stops answering in the middle of its work, as a real process that is stopped and
+continued. (M26, M86)
+"""
 
 from __future__ import annotations
 

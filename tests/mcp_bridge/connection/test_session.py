@@ -51,7 +51,9 @@ async def begun(hook, message: str) -> asyncio.Task:
 
 
 def test_clocks_stand_until_the_last_question_is_answered() -> None:
-    """All of them, as the server does not say which call asks; a limit for the whole call holds all the same."""
+    """All of them, as the server does not say which call asks; a limit for the whole call holds all
+    the same.
+    """
 
     async def main() -> None:
         clocks, person = Clocks(), Person()

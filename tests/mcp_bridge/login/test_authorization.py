@@ -1,4 +1,7 @@
-"""What a log-in refuses, and what it shows of another server's answer. The log-ins themselves are in `tests/integration`."""
+"""What a log-in refuses, and what it shows of another server's answer.
+
+The log-ins themselves are in `tests/integration`.
+"""
 
 from __future__ import annotations
 

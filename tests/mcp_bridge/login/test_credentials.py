@@ -1,4 +1,7 @@
-"""Where the credentials of a log-in are kept. `keyring` is an optional package: a module of its form stands in."""
+"""Where the credentials of a log-in are kept.
+
+`keyring` is an optional package: a module of its form stands in.
+"""
 
 from __future__ import annotations
 

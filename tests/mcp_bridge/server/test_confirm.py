@@ -64,7 +64,9 @@ def test_with_consent_the_call_is_run_once(era: str) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_default_that_a_factory_makes_runs_as_it_was_shown(era: str) -> None:
-    """From 2026-07-28 on, the client calls a second time, and the check of that call makes another one."""
+    """From 2026-07-28 on, the client calls a second time, and the check of that call makes another
+    one.
+    """
     files = Files()
     ordered: list[str] = []
 

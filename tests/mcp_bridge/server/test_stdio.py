@@ -1,4 +1,7 @@
-"""Standard input as lines. What comes of standard output is proved in tests/integration/test_mcp_round_trip.py."""
+"""Standard input as lines.
+
+What comes of standard output is proved in tests/integration/test_mcp_round_trip.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls that become tasks of our server. The requests are raw ones: a client of ours would follow a task to its end."""
+"""Calls that become tasks of our server.
+
+The requests are raw ones: a client of ours would follow a task to its end.
+"""
 
 from __future__ import annotations
 
@@ -356,7 +359,7 @@ def test_wrong_options_are_refused(gate: Gate, wrong: dict[str, Any]) -> None:
         MCPApp([gate.work], **wrong)
 
 
-# -- with a store ---------------------------------------------------------------------------------------------------
+# -- with a store
 
 
 class Answers(ScriptedLM):

@@ -1,4 +1,6 @@
-"""What a child process inherits: enough to reach the network as its parent does, and no secrets. (M15)"""
+"""What a child process inherits: enough to reach the network as its parent does, and no secrets.
+(M15)
+"""
 
 from __future__ import annotations
 

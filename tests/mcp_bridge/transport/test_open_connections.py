@@ -100,7 +100,9 @@ def test_ctrl_c_at_any_moment_of_the_exit_leaves_no_child(
     monkeypatch: pytest.MonkeyPatch,
     moment: str,
 ) -> None:
-    """Also before the exit waits: a server that saw the end of its input then, and ignored it, was left."""
+    """Also before the exit waits: a server that saw the end of its input then, and ignored it, was
+    left.
+    """
     opened = [Deaf(), Interrupted() if moment == "killing" else Deaf(), Deaf()]
     register(loop, opened)
     if moment == "closing has begun":

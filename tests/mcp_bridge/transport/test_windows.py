@@ -1,4 +1,6 @@
-"""What differs on Windows when a server is a child process, as far as it shows without a Windows: names, variables, trees, loops."""
+"""What differs on Windows when a server is a child process, as far as it shows without a Windows:
+names, variables, trees, loops.
+"""
 
 from __future__ import annotations
 

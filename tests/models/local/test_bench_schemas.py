@@ -1,4 +1,6 @@
-"""Schemas of every kind that JSONSchemaBench has: what a grammar admits, the schema admits, or a loss says otherwise."""
+"""Schemas of every kind that JSONSchemaBench has: what a grammar admits, the schema admits, or a
+loss says otherwise.
+"""
 
 from collections import Counter
 

@@ -1,4 +1,6 @@
-"""Constrained answers of a model in this process: whatever it wants to write, its calls and outputs are valid."""
+"""Constrained answers of a model in this process: whatever it wants to write, its calls and outputs
+are valid.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ END, OPENER = 256, 257
 
 
 class Wanting:
-    """A model that wants to write a text of its own, and otherwise the smallest or the largest byte: it knows nothing of constraints."""
+    """A model that wants to write a text of its own, and otherwise the smallest or the largest
+    byte: it knows nothing of constraints.
+    """
 
     window: int | None = 20_000
     vocabulary = byte_vocabulary()

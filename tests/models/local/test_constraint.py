@@ -1,4 +1,6 @@
-"""Answers that keep to their schemas while they are written: no token that breaks a call can come next."""
+"""Answers that keep to their schemas while they are written: no token that breaks a call can come
+next.
+"""
 
 import json
 import random

@@ -1,4 +1,6 @@
-"""A model in this process, with a script in the place of the library that runs it: requests to tokens, tokens to answers."""
+"""A model in this process, with a script in the place of the library that runs it: requests to
+tokens, tokens to answers.
+"""
 
 from __future__ import annotations
 

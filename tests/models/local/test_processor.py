@@ -1,4 +1,6 @@
-"""`ConstraintProcessor` in transformers' own `generate`: rows of a batch that end at different steps, beams, a second use."""
+"""`ConstraintProcessor` in transformers' own `generate`: rows of a batch that end at different
+steps, beams, a second use.
+"""
 
 from __future__ import annotations
 

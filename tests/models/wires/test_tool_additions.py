@@ -1,4 +1,6 @@
-"""Tools that are loaded during a run are sent where they come, and the request before them stays as it was."""
+"""Tools that are loaded during a run are sent where they come, and the request before them stays as
+it was.
+"""
 
 from __future__ import annotations
 

@@ -370,7 +370,9 @@ CUT_STREAMS: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("wire", CUT_STREAMS)
 def test_a_character_that_was_cut_in_two_is_whole(wire: str) -> None:
-    """A server that cuts text by UTF-16 sends its halves in two events (openclaw, pull request 115536)."""
+    """A server that cuts text by UTF-16 sends its halves in two events (openclaw, pull request
+    115536).
+    """
     deltas, response = _streamed(wire, *CUT_STREAMS[wire])
     assert (response.text, response.reasoning, response.tool_calls[0].args) == (
         "so 🌍!",

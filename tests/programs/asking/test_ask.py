@@ -1,4 +1,6 @@
-"""Asking for fields: repairs of what a model did wrong, requests of a user's adapter, and what observers are told."""
+"""Asking for fields: repairs of what a model did wrong, requests of a user's adapter, and what
+observers are told.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def asked(
 
 
 def test_a_bad_native_call_goes_back_to_the_model_with_its_error() -> None:
-    """The repair names tool and problem, shows what was written, and makes no message that no provider would take."""
+    """The repair names tool and problem, shows what was written, and makes no message that no
+    provider would take.
+    """
     with ScriptedLM([BAD, GOOD]) as lm:
         prediction = asked(lm)
     assert (prediction.calls, prediction.answer) == (CALLS, None)
@@ -136,7 +140,9 @@ def test_the_first_error_keeps_its_own_cause_if_the_answer_begins_as_the_fallbac
     ids=["chat", "xml", "no repair"],
 )
 def test_an_answer_to_the_fallback_that_keeps_the_first_form_is_read(adapter: Any) -> None:
-    """A model that goes on in the form of its earlier answers was told at the end that everything is missing."""
+    """A model that goes on in the form of its earlier answers was told at the end that everything
+    is missing.
+    """
     written = [
         adapter.format_assistant_message_content(Signature("q -> n, m"), {"n": n, "m": "x"})
         for n in ("many", "many", "7")
@@ -270,7 +276,7 @@ def test_errors_are_the_same_in_sync_async_and_stream() -> None:
     assert len(set(found)) == 1
 
 
-# -- requests -----------------------------------------------------------------------------------------------------
+# -- requests
 
 
 def test_tool_choice_and_parallel_calls_pass_through() -> None:
@@ -328,11 +334,13 @@ def test_what_a_users_adapter_gives_is_a_request_a_body_or_an_error(
             assert (raised.value.code, raised.value.raw) == ("invalid_request", wrong)
 
 
-# -- native or text -----------------------------------------------------------------------------------------------
+# -- native or text
 
 
 def test_native_or_text_goes_by_override_then_adapter_then_capability() -> None:
-    """Off for a `ChatAdapter` somebody chose, on for JSON, by capability where nobody chose an adapter."""
+    """Off for a `ChatAdapter` somebody chose, on for JSON, by capability where nobody chose an
+    adapter.
+    """
     text = fields(calls={"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]})
     as_json = json.dumps(
         {"calls": {"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]}, "answer": None},
@@ -371,7 +379,7 @@ def test_calls_in_a_form_nobody_asked_for_are_found_last() -> None:
     assert prediction.answer == "I add."
 
 
-# -- observers ----------------------------------------------------------------------------------------------------
+# -- observers
 
 
 class Watching:
@@ -422,7 +430,9 @@ def test_observers_are_told_of_format_call_and_parse_in_order_on_every_path() ->
 
 
 def test_what_observers_are_told_of_it_is_counts_and_names() -> None:
-    """How many tools, how many calls; neither prompts nor arguments, however long, nor what may be secret in them."""
+    """How many tools, how many calls; neither prompts nor arguments, however long, nor what may be
+    secret in them.
+    """
     secret = "hunter2" * 10_000
     said = Response(secret, (ToolCall(name="add", args={"a": secret}, id="y"),))
     watching = Watching()

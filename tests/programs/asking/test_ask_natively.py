@@ -118,7 +118,9 @@ def test_a_run_that_fell_back_replays_without_the_model():
 
 @pytest.mark.parametrize("knows", ["the_first", "the_second"])
 def test_a_run_replays_whether_or_not_its_process_remembers_the_refusal(knows):
-    """A journal may be resumed in a process where the model was not asked yet, and the other way round."""
+    """A journal may be resumed in a process where the model was not asked yet, and the other way
+    round.
+    """
     lm = Refusing(REFUSALS["ollama"], TEXT * 2)
     with context(lm=lm):
         if knows == "the_first":

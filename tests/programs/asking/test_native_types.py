@@ -54,7 +54,9 @@ class Ask(Signature):
 
 
 def test_a_type_takes_its_field_out_and_reads_it_from_the_whole_answer() -> None:
-    """The adapted signature, settings changed in place, and the response parsed; the caller's settings stay."""
+    """The adapted signature, settings changed in place, and the response parsed; the caller's
+    settings stay.
+    """
     program = Predict(Ask, temperature=0)
     lm = ScriptedLM([Response(fields(answer="4"), reasoning="2 + 2")])
     prediction = program(question="q", lm=lm)

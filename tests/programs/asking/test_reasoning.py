@@ -1,4 +1,6 @@
-"""`Reasoning`: an output for what a model thought, native where the model tells it, and otherwise a written field."""
+"""`Reasoning`: an output for what a model thought, native where the model tells it, and otherwise a
+written field.
+"""
 
 from __future__ import annotations
 

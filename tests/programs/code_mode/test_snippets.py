@@ -1,4 +1,6 @@
-"""Code of the model that calls tools: every call in it is checked, ruled, asked of a person and recorded."""
+"""Code of the model that calls tools: every call in it is checked, ruled, asked of a person and
+recorded.
+"""
 
 from __future__ import annotations
 

@@ -321,7 +321,9 @@ def test_a_run_whose_task_is_cancelled_goes_back_to_the_queue(store: SQLiteStore
 
 
 class Threads:
-    """A worker's event loop and its threads, and tools that tell when they begin and wait to be let go."""
+    """A worker's event loop and its threads, and tools that tell when they begin and wait to be let
+    go.
+    """
 
     def __init__(self) -> None:
         self.pool = ThreadPool(4, runs_tools=False)
@@ -448,7 +450,9 @@ def test_a_cancelled_segment_leaves_a_blocked_thread_behind_which_writes_nothing
     threads: Threads,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A tool or a model that blocks its thread does not hold up the end of a worker; R3: the call has begun, and is not repeated."""
+    """A tool or a model that blocks its thread does not hold up the end of a worker; R3: the call
+    has begun, and is not repeated.
+    """
     monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
     program = agent(tool(threads.stuck))
     program.submit(store=store, task="x", run_id="r")

@@ -82,7 +82,9 @@ def resume(run: Run, driver: str) -> Run:
 
 
 class Book:
-    """An outer agent that calls an inner one for each name; the inner one pays after a person agreed. Counts what really happened."""
+    """An outer agent that calls an inner one for each name; the inner one pays after a person
+    agreed. Counts what really happened.
+    """
 
     def __init__(self, *names: str, other: Tool | None = None, **keywords: Any) -> None:
         self.paid: list[str] = []
@@ -127,7 +129,7 @@ class Book:
         )
 
 
-# -- as a tool ------------------------------------------------------------------------------------------------------
+# -- as a tool
 
 
 class Research(Signature):
@@ -191,7 +193,7 @@ def test_called_directly_it_is_the_program() -> None:
         assert asyncio.run(two.acall(topic="t")) == {"report": "R", "pages": 3}
 
 
-# -- inside a run ---------------------------------------------------------------------------------------------------
+# -- inside a run
 
 
 def test_a_nested_question_waits_in_the_outer_run_and_is_answered_there(driver: str) -> None:
@@ -428,7 +430,7 @@ def test_a_program_with_a_forward_nests_too(driver: str) -> None:
     assert book.paid == ["ann", "ann"]
 
 
-# -- what both share ------------------------------------------------------------------------------------------------
+# -- what both share
 
 
 def test_tokens_inside_count_outside_also_after_a_resume(driver: str) -> None:

@@ -145,7 +145,9 @@ def test_items_may_come_from_a_generator_and_be_mappings_of_any_kind(driver: str
 
 
 class Slow(Module):
-    """The first item is at work until the thread in which the second one failed has nothing more to do; who began is written down."""
+    """The first item is at work until the thread in which the second one failed has nothing more to
+    do; who began is written down.
+    """
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -303,7 +305,7 @@ def test_a_concurrency_that_is_no_count_is_refused_before_any_run_begins(
     assert lm.requests == []
 
 
-# -- real jobs -----------------------------------------------------------------------------------------------------------
+# -- real jobs
 
 
 def answer(request: Any) -> Any:
@@ -453,7 +455,7 @@ def test_a_batch_id_needs_a_store(driver: str) -> None:
         carry(driver, Predict("topic -> text"), [], batch_id="night")
 
 
-# -- budgets, and failed items again -------------------------------------------------------------------------------------
+# -- budgets, and failed items again
 
 
 TOPICS = [{"topic": str(number)} for number in range(20)]
@@ -738,7 +740,7 @@ def test_limits_of_a_batch_are_limits(driver: str, limits: Any) -> None:
         carry(driver, Predict("topic -> text"), [], limits=limits)
 
 
-# -- late items, and failed ones apart -----------------------------------------------------------------------------------
+# -- late items, and failed ones apart
 
 
 class Hangs(Module):
@@ -782,7 +784,9 @@ def test_a_late_item_ends_a_batch_that_keeps_no_errors(driver: str) -> None:
 
 
 def test_an_item_counts_from_its_own_start(driver: str) -> None:
-    """Waiting for a place is not being late: ten items of one place take longer than the limit of each."""
+    """Waiting for a place is not being late: ten items of one place take longer than the limit of
+    each.
+    """
     begun: list[int] = []
 
     class Brief(Module):

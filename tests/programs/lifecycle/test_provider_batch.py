@@ -1,4 +1,6 @@
-"""Batches through a provider's batch API: what is sent, what comes back, and what is never sent twice."""
+"""Batches through a provider's batch API: what is sent, what comes back, and what is never sent
+twice.
+"""
 
 from __future__ import annotations
 

@@ -469,7 +469,9 @@ def test_a_run_with_one_of_two_questions_decided_still_waits_for_the_other() -> 
 
 
 def test_an_edited_call_is_told_as_it_ran() -> None:
-    """Observers see the call that ran; the model, whose own call stays as it wrote it, is told of the change."""
+    """Observers see the call that ran; the model, whose own call stays as it wrote it, is told of
+    the change.
+    """
     told: list[Any] = []
     with context(lm=ScriptedLM([call("a"), DONE]), callbacks=[told.append]):
         run = react().start(task="x")

@@ -177,7 +177,9 @@ def test_a_run_is_resumed_with_the_saved_program_though_the_server_changed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The tools of a kept run are those of the saved program, not those that the server lists by now."""
+    """The tools of a kept run are those of the saved program, not those that the server lists by
+    now.
+    """
     monkeypatch.setenv("API_KEY", "again")
     there = server(tmp_path)
     agent = ReAct("task -> answer", [there, ferrule.Tool(local, require_confirmation=True)])

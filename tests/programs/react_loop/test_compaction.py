@@ -82,7 +82,10 @@ def reader(
     between: dict[int, Any] | None = None,
     notes: bool = False,
 ) -> Any:
-    """Reads one page after another and finishes; `counts` says whether it reports usage. It takes the next page from the prompt's end."""
+    """Reads one page after another and finishes; `counts` says whether it reports usage.
+
+    It takes the next page from the prompt's end.
+    """
 
     def answer(request: Request) -> Any:
         usage = Usage(tokens(request) if counts else 0, 10, calls=1)
@@ -166,7 +169,7 @@ def check_pairs(request: Request) -> None:
 STRATEGIES = ["shorten", "drop", "summarize"]
 
 
-# -- what stays and what goes -------------------------------------------------------------------------------------
+# -- what stays and what goes
 
 
 @pytest.mark.parametrize("counts", [True, False])
@@ -296,7 +299,7 @@ def test_pictures_stay_pictures_when_the_text_beside_them_is_cut(mode: str) -> N
     assert "characters left out" in "".join(message.text for message in shown)
 
 
-# -- summaries ----------------------------------------------------------------------------------------------------
+# -- summaries
 
 
 def test_a_summary_takes_the_place_of_the_oldest_steps_and_is_counted(mode: str) -> None:
@@ -391,7 +394,7 @@ def test_the_summary_counts_for_the_limits() -> None:
     assert prediction.reason == "limits.tokens"
 
 
-# -- when nothing helps -------------------------------------------------------------------------------------------
+# -- when nothing helps
 
 
 def test_after_an_overflow_the_policy_comes_first_and_then_the_truncation_as_before(
@@ -516,7 +519,7 @@ def test_the_history_after_an_extraction_that_overflowed_is_one_that_providers_t
     assert prediction.history[-1].text == "3"
 
 
-# -- a share of the context ---------------------------------------------------------------------------------------
+# -- a share of the context
 
 
 def test_a_share_is_of_the_context_of_the_model(mode: str) -> None:
@@ -579,7 +582,7 @@ def test_several_models_have_the_smallest_context() -> None:
     assert breaks(models[0].requests)
 
 
-# -- stored runs --------------------------------------------------------------------------------------------------
+# -- stored runs
 
 
 def waiting(mode: str, compact: Any) -> tuple[str, Callable[[Any], ReAct], list[int]]:
@@ -809,7 +812,7 @@ def test_an_agent_that_is_a_tool_compacts_for_itself() -> None:
     assert all(event.parent_id for event in events)
 
 
-# -- histories ----------------------------------------------------------------------------------------------------
+# -- histories
 
 
 class Chat(Signature):
@@ -906,7 +909,7 @@ def test_calls_of_a_history_keep_their_results() -> None:
             assert request.messages[1].role == "user"
 
 
-# -- the policy ---------------------------------------------------------------------------------------------------
+# -- the policy
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,7 @@ def test_the_outputs_of_a_void_finish_are_no_part_of_what_a_stream_has_so_far() 
     assert steps == [{}, {"answer": ANSWER}]
 
 
-# -- several calls of `finish`, and outputs that do not fit -------------------------------------------------------
+# -- several calls of `finish`, and outputs that do not fit
 
 
 def test_finish_twice_with_equal_outputs_is_one_answer(mode: str) -> None:
@@ -395,7 +395,7 @@ def test_nothing_is_extracted_from_calls_that_never_succeeded() -> None:
         agent(question="?", lm=ScriptedLM([bad] * 3))
 
 
-# -- what else stands in an answer ---------------------------------------------------------------------------------
+# -- what else stands in an answer
 
 
 def test_tools_that_were_loaded_beside_a_void_finish_are_there_in_the_next_step() -> None:

@@ -65,7 +65,7 @@ def agent(
     return ReAct(signature, [add], native=mode == "native", **keywords)
 
 
-# -- finish -------------------------------------------------------------------------------------------------------
+# -- finish
 
 
 def test_outputs_that_do_not_fit_go_back_to_the_model_which_still_has_its_tools():
@@ -140,7 +140,10 @@ def test_outputs_that_are_refused_too_often_are_extracted_and_the_prediction_say
 
 
 def test_all_limits_of_the_settings_hold_for_an_agent_beside_its_own(mode):
-    """docs/how-to/agents/limits.md: on an agent, for one call, or for every run in a block. What is nearer counts."""
+    """docs/how-to/agents/limits.md: on an agent, for one call, or for every run in a block.
+
+    What is nearer counts.
+    """
 
     def faults(*, around: Limits | None = None, own: Limits | None = None, **given: Any) -> int:
         step = native_step("", "nope") if mode == "native" else text_step("", "nope", {})
@@ -234,7 +237,7 @@ def test_a_model_whose_answer_was_cut_hears_why_and_answers_again(cut: Response,
     assert "cut off at its maximum length" in lm.requests[1].messages[-1].text
 
 
-# -- validators ---------------------------------------------------------------------------------------------------
+# -- validators
 
 
 class Priced(Signature):
@@ -397,7 +400,7 @@ def test_an_output_validator_may_be_any_callable_of_one_argument():
         assert agent().output_validator(right) is right
 
 
-# -- the model, and errors of the programmer ----------------------------------------------------------------------
+# -- the model, and errors of the programmer
 
 
 def test_the_model_of_a_call_is_the_model_of_agents_that_are_its_tools(mode: str):
@@ -438,7 +441,7 @@ def test_an_agent_takes_a_model_demos_and_settings_as_predict_does():
     assert any("an example" in message.text for message in lm.requests[0].messages)
 
 
-# -- calls in other forms than the prompt asks for ----------------------------------------------------------------
+# -- calls in other forms than the prompt asks for
 
 WRITTEN = {
     "hermes": '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>',
@@ -517,7 +520,7 @@ def test_that_a_model_writes_calls_as_text_is_logged_once_for_each_model(
     assert sum("wrote its calls as text" in record.getMessage() for record in caplog.records) == 1
 
 
-# -- what the extractor sees, and what a step keeps ---------------------------------------------------------------
+# -- what the extractor sees, and what a step keeps
 
 PIXEL = Image.from_bytes(b"\x89PNG\r\n\x1a\n", "image/png")
 
@@ -740,7 +743,7 @@ def test_settings_that_only_a_provider_knows_pass():
     assert program.config["top_k"] == 3
 
 
-# -- stop_at_tools ------------------------------------------------------------------------------------------------
+# -- stop_at_tools
 
 
 def quoted(order: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Instructions and tools that functions choose for a run: asked once, recorded, and not asked in a replay."""
+"""Instructions and tools that functions choose for a run: asked once, recorded, and not asked in a
+replay.
+"""
 
 from __future__ import annotations
 

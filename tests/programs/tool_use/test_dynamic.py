@@ -1,4 +1,6 @@
-"""Tools that come and go during a run (seed 001, U146-U160): both modes, both drivers, and nothing of it outside the run."""
+"""Tools that come and go during a run (seed 001, U146-U160): both modes, both drivers, and nothing
+of it outside the run.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,9 @@ def test_a_loaded_tool_is_shown_and_used_in_the_next_step(mode: str, driver: str
 
 
 def test_the_prompt_before_the_change_stays_as_it_was(mode: str) -> None:
-    """U152, api.md 3: declarations grow at their end, text mode tells of new tools in the step's message."""
+    """U152, api.md 3: declarations grow at their end, text mode tells of new tools in the step's
+    message.
+    """
     with script(mode, LOAD, USE, DONE) as lm:
         agent(mode, loader(adding(calculator)))(question="?", lm=lm)
     first, second, third = lm.requests
@@ -439,7 +443,9 @@ def test_tools_are_loaded_only_for_those_who_may_have_them(
     user: str,
     may: bool,
 ) -> None:
-    """Who that is comes from the run's `deps`, which no model writes; and a policy holds for loaded tools too."""
+    """Who that is comes from the run's `deps`, which no model writes; and a policy holds for loaded
+    tools too.
+    """
 
     def load(ctx: Context) -> Any:
         """Load more tools."""
@@ -496,7 +502,9 @@ def test_a_resumed_run_has_its_tools_and_runs_no_callback_again(mode: str, drive
 
 
 def elsewhere(run: Run, program: Any, **inputs: Any) -> Run:
-    """The run as another process sees it: its journal as JSON, and a key that this process has loaded nothing for."""
+    """The run as another process sees it: its journal as JSON, and a key that this process has
+    loaded nothing for.
+    """
     other = Run(program, (), inputs)
     other.journal = Journal(read_entry(entry_text(entry)) for entry in run.journal.entries)
     return other
@@ -652,7 +660,7 @@ def test_intention_is_asked_of_loaded_tools_too() -> None:
     assert "`mine` has an argument `intention` of its own" in made.trajectory["observation_0"]
 
 
-# -- the plain form ------------------------------------------------------------------------------------------------
+# -- the plain form
 
 
 def refund(invoice: str) -> str:
@@ -716,7 +724,7 @@ def test_what_cannot_be_loaded_is_said() -> None:
     assert lm.requests[1].tools == lm.requests[3].tools
 
 
-# -- search --------------------------------------------------------------------------------------------------------
+# -- search
 
 
 def thousand() -> list[Tool]:
@@ -750,7 +758,7 @@ def test_of_a_thousand_tools_the_model_sees_the_search_and_what_it_loaded() -> N
     assert len(names[4]) == len(names[3]) + 2
 
 
-# -- what may happen beside it -------------------------------------------------------------------------------------
+# -- what may happen beside it
 
 
 def test_loaded_tools_are_shown_when_the_oldest_steps_no_longer_are(mode: str) -> None:

@@ -1,4 +1,6 @@
-"""Inputs that declare tools: what may be passed, what is refused, and that nothing is asked or changed then."""
+"""Inputs that declare tools: what may be passed, what is refused, and that nothing is asked or
+changed then.
+"""
 
 from __future__ import annotations
 

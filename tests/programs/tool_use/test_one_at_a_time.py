@@ -1,4 +1,6 @@
-"""Calls of one turn that run one at a time: `ReAct(parallel=False)` and `Toolbox(concurrent=False)`."""
+"""Calls of one turn that run one at a time: `ReAct(parallel=False)` and
+`Toolbox(concurrent=False)`.
+"""
 
 from __future__ import annotations
 

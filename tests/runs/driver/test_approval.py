@@ -1,4 +1,6 @@
-"""What was asked stays asked, and what is denied by now does not begin, whatever tools and policies said when the run was started."""
+"""What was asked stays asked, and what is denied by now does not begin, whatever tools and policies
+said when the run was started.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class Till:
             return self.load(made).resume()
 
 
-# -- what was asked stays asked --------------------------------------------------------------------------------------
+# -- what was asked stays asked
 
 
 def test_a_denied_call_does_not_run_when_its_tool_no_longer_asks() -> None:
@@ -152,7 +154,7 @@ def test_a_tool_without_a_wish_and_no_policy_write_nothing() -> None:
     assert [slot for kind, slot in slots if kind == "once" and slot.endswith("~policy")] == []
 
 
-# -- what is denied by now does not begin ----------------------------------------------------------------------------
+# -- what is denied by now does not begin
 
 
 @pytest.mark.parametrize("decided", [True, False], ids=["approved", "undecided"])
@@ -221,7 +223,7 @@ def test_no_rule_answers_for_the_person_that_a_model_asks() -> None:
         assert run.resume().trajectory["observation_0"] == "that one"
 
 
-# -- grants stay where they were given -------------------------------------------------------------------------------
+# -- grants stay where they were given
 
 
 def test_a_grant_does_not_reach_the_equal_tool_of_another_agent() -> None:

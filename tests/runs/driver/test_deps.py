@@ -1,4 +1,6 @@
-"""`deps=`: taken by every way to call a program, inherited by programs inside, and checked before the first act."""
+"""`deps=`: taken by every way to call a program, inherited by programs inside, and checked before
+the first act.
+"""
 
 from __future__ import annotations
 
@@ -392,7 +394,7 @@ def test_a_waiting_run_that_is_resumed_without_its_deps_keeps_waiting_with_its_d
     )  # a run that is done is only read
 
 
-# -- a `forward` with a `Context` ---------------------------------------------------------------------------------
+# -- a `forward` with a `Context`
 
 
 class First(Module):

@@ -654,7 +654,9 @@ def test_ctrl_c_in_a_tool_goes_through_and_leaves_the_run_resumable() -> None:
 
 
 def test_an_execution_that_was_interrupted_writes_nothing_more(driver: str) -> None:
-    """Its thread may come back when the run goes on already, and hold the journal of that execution."""
+    """Its thread may come back when the run goes on already, and hold the journal of that
+    execution.
+    """
     runs: list[Run] = []
 
     def late() -> int:
@@ -788,7 +790,9 @@ def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(
 
 
 def test_an_async_run_writes_without_blocking_the_loop() -> None:
-    """Architecture: answers, failures, limits, values of `Once`, and what calls were begun and became."""
+    """Architecture: answers, failures, limits, values of `Once`, and what calls were begun and
+    became.
+    """
 
     def flow() -> Generator[Any, Any, Any]:
         found = [(yield Once(lambda: 7, "clock"))]

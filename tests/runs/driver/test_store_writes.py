@@ -38,7 +38,9 @@ FINISH = native_step("f", "finish", {"answer": "yes"})
 
 
 class SlowStore(MemoryStore):
-    """Every write lasts until the event loop has turned once more, and notes on which thread it happened."""
+    """Every write lasts until the event loop has turned once more, and notes on which thread it
+    happened.
+    """
 
     def __init__(self) -> None:
         super().__init__()

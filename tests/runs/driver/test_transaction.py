@@ -1,4 +1,7 @@
-"""What a tool can do with `ctx.db`, and what it cannot. What becomes of the call is in `test_effects.py`."""
+"""What a tool can do with `ctx.db`, and what it cannot.
+
+What becomes of the call is in `test_effects.py`.
+"""
 
 from __future__ import annotations
 
@@ -216,7 +219,9 @@ def test_a_transactional_tool_that_did_not_use_its_database_is_named_in_the_log(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Written to a file, the same line would be written again after a crash, and nobody would be asked."""
+    """Written to a file, the same line would be written again after a crash, and nobody would be
+    asked.
+    """
 
     def lend(ctx: Context) -> str:
         if uses:

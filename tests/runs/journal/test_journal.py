@@ -87,7 +87,9 @@ def test_an_act_that_was_not_there_is_found_out_before_it_is_done(
     recorded: str,
     asked: str,
 ) -> None:
-    """Where a later act of a frame was answered, an earlier one without an answer is none of that program."""
+    """Where a later act of a frame was answered, an earlier one without an answer is none of that
+    program.
+    """
     journal = Journal([Entry(recorded, "model", "old", 1)])
     journal.rewind()
     with pytest.raises(ReplayMismatchError, match=f"model old at {recorded}"):
@@ -133,7 +135,9 @@ class Slow:
 
 
 def test_a_write_that_is_cancelled_is_waited_for() -> None:
-    """The journal knows what the store has, or else a finished call would be taken for an unfinished one."""
+    """The journal knows what the store has, or else a finished call would be taken for an
+    unfinished one.
+    """
 
     async def main() -> None:
         sink = Slow()
@@ -255,7 +259,9 @@ def test_a_look_at_what_is_left_is_not_disturbed_by_a_branch_in_another_thread(
     look: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Branches of a resumed run take their entries meanwhile: Python then refuses to go on through the dict."""
+    """Branches of a resumed run take their entries meanwhile: Python then refuses to go on through
+    the dict.
+    """
     begun = [Entry(f"b/{k}.0", "begun", "add {}") for k in range(3)]
     journal = Journal([*begun, *(Entry(f"b/{k}", "once", "clock", k) for k in range(3, 6))])
     journal.rewind()

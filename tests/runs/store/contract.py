@@ -1,4 +1,7 @@
-"""What every store does: leases and fences, entries, decisions, lists, and what is forgotten. In memory, SQLite and Postgres alike."""
+"""What every store does: leases and fences, entries, decisions, lists, and what is forgotten.
+
+In memory, SQLite and Postgres alike.
+"""
 
 from __future__ import annotations
 
@@ -313,7 +316,9 @@ def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(
     kept: Kept,
     store: Store,
 ) -> None:
-    """One writer a run; a run left by a process of which nothing is known is taken over when its lease is over."""
+    """One writer a run; a run left by a process of which nothing is known is taken over when its
+    lease is over.
+    """
     with kept.as_another() as other:
         old = other.create("r", program="P", head=head())
     with pytest.raises(
@@ -356,7 +361,9 @@ def test_whoever_lost_the_lease_writes_nothing_any_more(kept: Kept, store: Store
 
 
 def test_a_run_that_kills_its_process_again_and_again_is_parked(kept: Kept, store: Store) -> None:
-    """After five recoveries it is failed, and stays so; one that came to a rest in between starts over."""
+    """After five recoveries it is failed, and stays so; one that came to a rest in between starts
+    over.
+    """
 
     def take_in_another_process(*, rests: bool = False) -> None:
         with kept.as_another() as other:
@@ -462,7 +469,7 @@ def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(
     assert store.load("r").entries == ["result"]
 
 
-# -- messages -----------------------------------------------------------------------------------
+# -- messages
 
 
 def listening(store: Store, run_id: str = "r") -> Lease:
@@ -575,7 +582,7 @@ def test_a_message_is_no_decision_on_a_question_of_the_list(store: Store) -> Non
     assert store.summary("r").decided == ()
 
 
-# -- the end of a run ---------------------------------------------------------------------------
+# -- the end of a run
 
 
 def test_cancelling_takes_effect_before_the_next_effect_is_begun(store: Store) -> None:
@@ -613,7 +620,9 @@ def test_a_run_that_is_cancelled_just_before_its_rest_does_not_wait(
     store: Store,
     status: str,
 ) -> None:
-    """Between its last entry and its rest; also if its worker is stopped at that moment, and puts it back into the queue."""
+    """Between its last entry and its rest; also if its worker is stopped at that moment, and puts
+    it back into the queue.
+    """
     lease = store.create("r", program="P", head=head())
     store.cancel("r")
     store.release(lease, status=status, head=head(QUESTION))

@@ -1,4 +1,7 @@
-"""How a worker's process of DBOS looks for tickets. `tests/integration/test_workers.py` has whole workers."""
+"""How a worker's process of DBOS looks for tickets.
+
+`tests/integration/test_workers.py` has whole workers.
+"""
 
 from __future__ import annotations
 

@@ -341,7 +341,9 @@ def test_a_strict_model_comes_back_as_the_signature_or_the_annotation_declares_i
 
 
 def test_a_key_in_the_settings_of_a_call_is_not_kept() -> None:
-    """A run that is kept begins with what it was given; an input that is called `config` is the program's own."""
+    """A run that is kept begins with what it was given; an input that is called `config` is the
+    program's own.
+    """
     store = ferrule.MemoryStore()
     with pytest.raises(
         ferrule.errors.ConfigurationError, match="`api_key` is not a setting of a request"

@@ -1,4 +1,6 @@
-"""The fingerprint of a program: equal for the same program in every process and on every Python, and for no other."""
+"""The fingerprint of a program: equal for the same program in every process and on every Python,
+and for no other.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ def test_a_run_is_loaded_on_another_python_than_it_was_stored_on(
     until_3_13: str,
     from_3_14: str,
 ) -> None:
-    """ours: from Python 3.14 on, `Optional[int]` and `int | None` are one type. The digests were made on 3.11 and on 3.14."""
+    """ours: from Python 3.14 on, `Optional[int]` and `int | None` are one type.
+
+    The digests were made on 3.11 and on 3.14.
+    """
     program = Predict(signature)
     stored = program_fingerprint(program)
     assert stored["predictors"]["self"]["digest"] in (until_3_13, from_3_14)

@@ -131,7 +131,9 @@ def test_a_run_that_waits_and_that_nobody_holds_is_in_the_store_alone(hotel: Hot
 
 
 class Notes:
-    """An observer that keeps something with each run: by which execution it was begun, and all before."""
+    """An observer that keeps something with each run: by which execution it was begun, and all
+    before.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -287,7 +289,9 @@ def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(
     hotel: Hotel,
     change: str,
 ) -> None:
-    """What a server says of its tool today is not what a person agreed to; the question is asked anew."""
+    """What a server says of its tool today is not what a person agreed to; the question is asked
+    anew.
+    """
     definition: dict[str, Any] = {
         "description": "Book.",
         "args": {"room": {"type": "integer"}},
@@ -357,7 +361,9 @@ def test_a_tool_is_not_begun_once_the_run_is_cancelled(hotel: Hotel) -> None:
 def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_it(
     hotel: Hotel,
 ) -> None:
-    """Whoever had it before is told; resumed once more, it asks again, for the cancellation discarded the approval."""
+    """Whoever had it before is told; resumed once more, it asks again, for the cancellation
+    discarded the approval.
+    """
     run = hotel.start(ASK)
     run.answer(run.pending[0].approve())
     hotel.store.cancel(run.id)
@@ -454,7 +460,9 @@ def test_a_run_whose_program_catches_a_failed_write_is_not_done(
     monkeypatch: pytest.MonkeyPatch,
     fails: str,
 ) -> None:
-    """It was done, with what the program had made of the error, although its journal had no such end; now it goes on."""
+    """It was done, with what the program had made of the error, although its journal had no such
+    end; now it goes on.
+    """
 
     def fail(*_: Any, **__: Any) -> Any:
         raise StoreError("no room")
@@ -568,7 +576,9 @@ def test_a_task_cancelled_while_the_start_of_its_call_is_refused_has_begun_no_ca
 
 
 def test_a_task_cancelled_while_its_run_is_leased_gives_the_lease_back(hotel: Hotel) -> None:
-    """The thread that leases is not stopped; the run is at rest all the same, and can be gone on with."""
+    """The thread that leases is not stopped; the run is at rest all the same, and can be gone on
+    with.
+    """
 
     async def go() -> Run:
         run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
@@ -680,7 +690,9 @@ def test_an_old_hand_does_not_go_on_with_another_run_of_the_same_id(hotel: Hotel
 
 
 def test_what_the_program_does_to_its_inputs_is_not_kept(hotel: Hotel) -> None:
-    """A replay starts from what was given; and a run whose inputs cannot be kept any more comes to its rest."""
+    """A replay starts from what was given; and a run whose inputs cannot be kept any more comes to
+    its rest.
+    """
 
     class Changing(Module):
         def forward(self, given: list[Any]) -> Prediction:
@@ -775,7 +787,10 @@ def test_deps_are_given_anew_and_never_kept(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_a_model_wrote_is_in_no_question(tmp_path: Path) -> None:
-    """Not in the question that waits, nor in what a person is shown. The conversation is kept as it was: see docs/how-to/running/runs.md."""
+    """Not in the question that waits, nor in what a person is shown.
+
+    The conversation is kept as it was: see docs/how-to/running/runs.md.
+    """
     got: list[str] = []
 
     @ferrule.tool(require_confirmation=True)

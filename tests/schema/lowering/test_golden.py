@@ -94,7 +94,9 @@ WRITTEN: dict[Target, dict[str, tuple[Any, Any]]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_five_tools_are_lowered_as_the_golden_file_says(target: Target) -> None:
-    """For each tool the schema, the places that the decoder converts, and the constraints that the provider does not enforce."""
+    """For each tool the schema, the places that the decoder converts, and the constraints that the
+    provider does not enforce.
+    """
     found = lower_tools(constrained.DECLARATIONS, target)
     made = {
         declared["function"]["name"]: {

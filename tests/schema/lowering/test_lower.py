@@ -1,4 +1,7 @@
-"""Schemas as strict modes take them, what is lost on the way, and arguments back again. The rule throughout: L6, and E15 for the way back."""
+"""Schemas as strict modes take them, what is lost on the way, and arguments back again.
+
+The rule throughout: L6, and E15 for the way back.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ ODD = st.recursive(
 )
 
 
-# -- objects --------------------------------------------------------------------------------------------------------------------
+# -- objects
 
 
 def test_openai_wants_objects_closed_and_everything_required() -> None:
@@ -239,7 +242,7 @@ def test_what_is_nullable_already_keeps_its_null() -> None:
     ]
 
 
-# -- dictionaries ---------------------------------------------------------------------------------------------------------------
+# -- dictionaries
 
 
 def pairs(value: Any, key: Any = None, **more: Any) -> dict[str, Any]:
@@ -366,7 +369,7 @@ def test_a_union_of_a_list_and_a_dictionary_is_told() -> None:
         assert lowered.restored({"x": [{"key": "a", "value": 1}]}) == {"x": {"a": 1}}
 
 
-# -- values ---------------------------------------------------------------------------------------------------------------------
+# -- values
 
 
 @pytest.mark.parametrize(
@@ -489,7 +492,7 @@ def test_the_type_is_told_where_only_its_keywords_are() -> None:
     )
 
 
-# -- lists ----------------------------------------------------------------------------------------------------------------------
+# -- lists
 
 
 def test_gemini_takes_tuples() -> None:
@@ -573,7 +576,7 @@ def test_a_tuple_of_draft_7_is_one_of_today() -> None:
     }
 
 
-# -- unions ---------------------------------------------------------------------------------------------------------------------
+# -- unions
 
 CAT = of(kind={"type": "string", "const": "cat"}, lives={"type": "integer"})
 DOG = of(kind={"type": "string", "const": "dog"}, name={"type": "string"})
@@ -667,7 +670,7 @@ def test_no_tool_takes_a_union_of_arguments(target: Target) -> None:
     ) == {"b": 1, "c": "x"}
 
 
-# -- allOf ----------------------------------------------------------------------------------------------------------------------
+# -- allOf
 
 
 def test_the_parts_of_all_of_are_merged() -> None:
@@ -757,7 +760,7 @@ def test_all_of_one_reference_is_that_reference() -> None:
     assert lowered.schema["$defs"] == {"A": {"type": "string"}}
 
 
-# -- references -----------------------------------------------------------------------------------------------------------------
+# -- references
 
 TREE = {
     **of(tree={"$ref": "#/$defs/Node"}),
@@ -806,7 +809,9 @@ NODE_REF = {"$ref": "#/$defs/Node"}
     ids=["optional", "optional-list", "nullable", "by-another", "required", "one-required", "values", "by-another-required", "all-of", "any-of"],
 )  # fmt: skip
 def test_gemini_takes_what_contains_itself_in_optional_properties(node: Any, taken: bool) -> None:
-    """Cyclic references "may only be used within non-required properties", and a nullable one is not enough."""
+    """Cyclic references "may only be used within non-required properties", and a nullable one is
+    not enough.
+    """
     schema = {**of(tree=NODE_REF), "$defs": {"Node": node, "Other": of(node=NODE_REF)}}
     lowered = lower_schema(schema, "gemini")
     assert any(loss.keyword == "$ref" for loss in lowered.losses) is not taken
@@ -827,7 +832,9 @@ EDGES = st.tuples(
 
 
 def definition(edges: Any) -> dict[str, Any]:
-    """An object with a property for each edge: to what it leads, in which form, and whether it is required."""
+    """An object with a property for each edge: to what it leads, in which form, and whether it is
+    required.
+    """
 
     def leading(name: str, form: str) -> dict[str, Any]:
         to = {"$ref": f"#/$defs/{name}"}
@@ -969,7 +976,9 @@ LARGE: dict[str, Callable[[int], dict[str, Any]]] = {
 @pytest.mark.parametrize("many", [3_000, pytest.param(12_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", LARGE)
 def test_large_schemas_are_lowered_in_linear_work(name: str, many: int) -> None:
-    """By counting; with a step for each pair, or for each way through definitions, none of these ends in minutes."""
+    """By counting; with a step for each pair, or for each way through definitions, none of these
+    ends in minutes.
+    """
     schema = LARGE[name](many)
     for target in TARGETS:
         assert lower_schema(schema, target).target == target
@@ -1049,7 +1058,7 @@ def test_what_is_no_schema_is_told_or_lowered_but_never_raises(target: Target, s
     assert isinstance(lower_schema(schema, target), LoweredSchema)
 
 
-# -- limits, and tools ----------------------------------------------------------------------------------------------------------
+# -- limits, and tools
 
 
 def test_openai_s_limits_are_known() -> None:
@@ -1209,7 +1218,7 @@ def test_what_fits_no_form_comes_back_as_it_is() -> None:
     }
 
 
-# -- properties -----------------------------------------------------------------------------------------------------------------
+# -- properties
 
 NAMES = st.sampled_from(["a", "b", "c/d"])
 SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -1370,8 +1379,8 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:
 
 
 def translated(value: Any, schema: Any, root: Any, likely: int = 0) -> Any:
-    """What a model would write: null for each property that it leaves out, a list for a dictionary; of a tuple's items, each in the form
-    of its own place.
+    """What a model would write: null for each property that it leaves out, a list for a dictionary;
+    of a tuple's items, each in the form of its own place.
     """
     if "$ref" in schema:
         return translated(value, find_pointer(schema["$ref"], root), root)
@@ -1419,7 +1428,9 @@ def translated(value: Any, schema: Any, root: Any, likely: int = 0) -> Any:
 
 
 def places(error: Any, schema: Any) -> list[str]:
-    """Where in a schema a keyword refused a value: its owner, references followed, and the parts of an `allOf` as their owner's."""
+    """Where in a schema a keyword refused a value: its owner, references followed, and the parts of
+    an `allOf` as their owner's.
+    """
     node, at, last = schema, "", len(error.absolute_schema_path) - 1
     found: list[str] = []
     for i, each in enumerate(error.absolute_schema_path):
@@ -1497,7 +1508,9 @@ def test_what_fits_the_schema_fits_the_lowered_one(
     data: st.DataObject,
     schema: Any,
 ) -> None:
-    """After the obvious translation, and whatever was merely not enforced; and E15: it comes back as it was."""
+    """After the obvious translation, and whatever was merely not enforced; and E15: it comes back
+    as it was.
+    """
     lowered = lower_schema(schema, target)
     assume(lowered.is_strict or target == "gemini")
     assume(not any(loss.keyword in {"allOf", "false"} for loss in lowered.losses))
@@ -1545,7 +1558,10 @@ def test_lowering_leaves_what_came_in_and_makes_a_schema_that_keeps_to_the_rules
     target: Target,
     schema: Any,
 ) -> None:
-    """On a copy. And what the pages of the providers demand, of every schema that is not reported as unfit."""
+    """On a copy.
+
+    And what the pages of the providers demand, of every schema that is not reported as unfit.
+    """
     before = copy.deepcopy(schema)
     lowered = lower_schema(schema, target)
     assert schema == before

@@ -88,8 +88,10 @@ SCHEMAS = {
     "gen_ai.tool.call.arguments": {"type": "object"},
     "gen_ai.tool.call.result": {},
 }  # fmt: skip
-"""What the conventions' JSON schemas ask of the parts that are used here (the commit is in `test_convention.py`). They allow parts of any
-other type too, as which media go without their bytes."""
+"""What the conventions' JSON schemas ask of the parts that are used here (the commit is in
+`test_convention.py`). They allow parts of any other type too, as which media go without their
+bytes.
+"""
 
 
 def values(sent: Sent, name: str) -> list[Any]:
@@ -98,7 +100,7 @@ def values(sent: Sent, name: str) -> list[Any]:
     ]
 
 
-# -- without content ---------------------------------------------------------------------------------------------------
+# -- without content
 
 SECRETS = {f"s{k}": f"hush{k}hush" for k in range(24)}
 
@@ -109,7 +111,9 @@ def test_no_byte_of_content_is_sent_unless_it_is_asked_for(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Secrets in inputs, instructions, arguments, results, errors, reasons, events, decisions and names."""
+    """Secrets in inputs, instructions, arguments, results, errors, reasons, events, decisions and
+    names.
+    """
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT")
     caplog.set_level(logging.DEBUG)
     s, sent, told = SECRETS, Sent(), list[Any]()
@@ -202,7 +206,9 @@ def test_content_goes_where_it_is_asked_for(
     where: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the convention's variable where the observer is given nothing, and by the same words as an option."""
+    """By the convention's variable where the observer is given nothing, and by the same words as an
+    option.
+    """
     options: dict[str, Any] = {}
     if where == "environment":
         monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
@@ -289,7 +295,7 @@ def test_an_event_is_emitted_where_no_span_is_recorded() -> None:
     assert (len(nowhere.spans), len(nowhere.events)) == (2, 0)
 
 
-# -- with content ------------------------------------------------------------------------------------------------------
+# -- with content
 
 
 def test_content_is_in_the_form_of_the_conventions() -> None:
@@ -341,7 +347,9 @@ def test_content_is_in_the_form_of_the_conventions() -> None:
 
 @pytest.mark.parametrize("messages", ["new", "all"])
 def test_a_span_holds_the_messages_that_no_span_before_it_has(messages: Any) -> None:
-    """So a late step costs what an early one does; `messages="all"` is for backends that need the whole."""
+    """So a late step costs what an early one does; `messages="all"` is for backends that need the
+    whole.
+    """
     sent = Sent(content=True, messages=messages)
 
     def step(number: int) -> int:

@@ -1,8 +1,10 @@
-"""What is sent against the GenAI conventions: names, types, requirement levels, and what a sampler must see at the creation of a span.
+"""What is sent against the GenAI conventions: names, types, requirement levels, and what a sampler
+must see at the creation of a span.
 
-The tables are facts read from `model/gen-ai/spans.yaml`, `model/gen-ai/metrics.yaml`, `model/mcp/common.yaml` and the registry of
-open-telemetry/semantic-conventions-genai at commit 002c8a6ea1c8a42b14a4527db83b3cabcded610a (content: 2b902ce14e7fa9d3d97cac49de02bae6917c02ae).
-Names of content and of metrics are judged where content and metrics are tested.
+The tables are facts read from `model/gen-ai/spans.yaml`, `model/gen-ai/metrics.yaml`,
+`model/mcp/common.yaml` and the registry of open-telemetry/semantic-conventions-genai at commit
+002c8a6ea1c8a42b14a4527db83b3cabcded610a (content: 2b902ce14e7fa9d3d97cac49de02bae6917c02ae). Names
+of content and of metrics are judged where content and metrics are tested.
 """
 
 from __future__ import annotations
@@ -72,14 +74,19 @@ LEFT_OUT = {
     # Of one request, and a program makes several, with settings of their own.
     ("invoke_agent", name) for name in (*REQUEST, "gen_ai.response.finish_reasons", "gen_ai.usage.cache_creation.input_tokens")
 } | {("invoke_agent", "gen_ai.agent.description")}  # fmt: skip
-"""What the tables have and no span does. The description of a program is its instructions, which are content."""
+"""What the tables have and no span does.
+
+The description of a program is its instructions, which are content.
+"""
 OF_FAILURES_AND_SERVERS = {
     "error.type",
     "mcp.method.name",
     "mcp.protocol.version",
     "mcp.session.id",
 }
-"""What only failed calls and calls of MCP servers have: `test_spans.py` and `test_servers.py` show it."""
+"""What only failed calls and calls of MCP servers have: `test_spans.py` and `test_servers.py` show
+it.
+"""
 
 
 class Says(ScriptedLM):
@@ -148,7 +155,9 @@ CREATED: dict[int, set[str]] = {}
 
 @pytest.mark.parametrize("kind", TABLE)
 def test_attributes_are_those_of_the_convention_and_complete(sent: Sent, kind: str) -> None:
-    """Names, types, and everything that is required or recommended, but for what is left out with a reason."""
+    """Names, types, and everything that is required or recommended, but for what is left out with a
+    reason.
+    """
     spans = [span for span in sent.spans if span.name.startswith(kind)]
     wanted = {
         name for name in TABLE[kind] if (kind, name) not in LEFT_OUT

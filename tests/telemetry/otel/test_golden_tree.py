@@ -1,4 +1,5 @@
-"""One run with all that a run can have, as its spans in one golden file: names, kinds, parents, links and attributes.
+"""One run with all that a run can have, as its spans in one golden file: names, kinds, parents,
+links and attributes.
 
 `FERRULE_GOLDEN=write python -m pytest tests/telemetry/otel/test_golden_tree.py` records it anew.
 """
@@ -119,7 +120,9 @@ def test_the_spans_of_a_run_with_everything_are_the_golden_ones(
     driver: str,
     tmp_path: Path,
 ) -> None:
-    """A stream, parallel tools, an MCP tool, a failure, a kill, a sub-agent that waits, a decision elsewhere."""
+    """A stream, parallel tools, an MCP tool, a failure, a kill, a sub-agent that waits, a decision
+    elsewhere.
+    """
     segments = [process(tmp_path, how, driver) for how in ("die", "wait", "person", "end")]
     assert segments.pop(2) == []
     found = shown(segments)
@@ -149,7 +152,9 @@ def process(folder: Path, how: str, driver: str) -> list[dict[str, Any]]:
 
 
 def shown(segments: list[list[dict[str, Any]]]) -> str:
-    """All spans as text: a line for each, below its parent, and the names of spans that links go to."""
+    """All spans as text: a line for each, below its parent, and the names of spans that links go
+    to.
+    """
     named: dict[str, str] = {}
     lines: list[str] = []
     for number, spans in enumerate(segments, 1):

@@ -1,4 +1,6 @@
-"""Who resumes a run is the parent of its next span. (`test_golden_tree.py` shows a run over processes.)"""
+"""Who resumes a run is the parent of its next span. (`test_golden_tree.py` shows a run over
+processes.)
+"""
 
 from __future__ import annotations
 

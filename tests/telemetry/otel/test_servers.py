@@ -1,4 +1,6 @@
-"""MCP servers in traces: the trace goes to a server with a call, and what a server of ours does is below the client's span."""
+"""MCP servers in traces: the trace goes to a server with a call, and what a server of ours does is
+below the client's span.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ DONE = {"name": "finish", "args": {"answer": "yes"}}
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """The MCP SDK takes the global provider, which a process can set once only: here its tracer is put in place for one test."""
+    """The MCP SDK takes the global provider, which a process can set once only: here its tracer is
+    put in place for one test.
+    """
     made = Sent()
     monkeypatch.setattr(sdk, "_tracer", made.provider.get_tracer("mcp-python-sdk"))
     return made
@@ -51,7 +55,9 @@ def server(seen: list[Any]) -> MCPServer[Any]:
 @pytest.mark.parametrize("driver", ["sync", "async"])
 @pytest.mark.parametrize("sends_baggage", [False, True])
 def test_a_call_of_a_server_carries_the_trace(sent: Sent, driver: str, sends_baggage: bool) -> None:
-    """The SDK's client span is below `execute_tool`, and the server's below that; baggage only where it is wanted."""
+    """The SDK's client span is below `execute_tool`, and the server's below that; baggage only
+    where it is wanted.
+    """
     seen: list[Any] = []
     observer = ferrule.OTel(
         tracer_provider=sent.provider,
@@ -200,7 +206,8 @@ def test_the_trace_reaches_a_server_over_http(sent: Sent, era: Any, tmp_path: Pa
         if span.name == "MCP send tools/call add"
     }
     calls = [span for span in sent.spans if span.name == "execute_tool add"]
-    # Each call arrived once, below its own span. One of an old session is refused first, and sent again.
+    # Each call arrived once, below its own span. One of an old session is refused first, and sent
+    # again.
     assert [clients[each].parent.span_id for each in parents(log)] == [
         span.context.span_id for span in calls
     ]

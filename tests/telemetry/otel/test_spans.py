@@ -1,4 +1,6 @@
-"""Programs, model calls and tool calls as spans: which there are, what they say, and what is current where."""
+"""Programs, model calls and tool calls as spans: which there are, what they say, and what is
+current where.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,7 @@ def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Any:
     assert [record for record in caplog.records if record.name.startswith("opentelemetry")] == []
 
 
-# -- the tree ----------------------------------------------------------------------------------------------------------
+# -- the tree
 
 
 def test_the_span_of_a_run_says_which_program_and_how_it_ended(sent: Sent) -> None:
@@ -396,11 +398,13 @@ def test_questions_decisions_and_rules_are_events_of_the_program(sent: Sent) -> 
     }
 
 
-# -- replays -----------------------------------------------------------------------------------------------------------
+# -- replays
 
 
 def test_a_replay_makes_no_spans(sent: Sent, tmp_path: Any) -> None:
-    """Fifty steps of a run that is resumed five times are fifty model calls and fifty tool calls in all."""
+    """Fifty steps of a run that is resumed five times are fifty model calls and fifty tool calls in
+    all.
+    """
     crashes = [10, 20, 30, 40, 50]
 
     def step(number: int) -> int:
@@ -436,7 +440,7 @@ def test_a_replay_makes_no_spans(sent: Sent, tmp_path: Any) -> None:
     ] == [1, 2, 3, 4, 5, 6]
 
 
-# -- what is current ---------------------------------------------------------------------------------------------------
+# -- what is current
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -595,7 +599,9 @@ def test_a_coroutine_that_is_never_finished_leaves_no_context_behind(sent: Sent)
     [(500, 25), pytest.param(10_000, 250, marks=pytest.mark.long)],
 )
 def test_thousands_of_runs_leave_nothing_behind(sent: Sent, runs: int, most_objects: int) -> None:
-    """No open span, no object, no series of a metric and no log line for each; also of failed, async and abandoned runs."""
+    """No open span, no object, no series of a metric and no log line for each; also of failed,
+    async and abandoned runs.
+    """
     agent = ReAct("task -> answer", [add, bad], native=True)
 
     def answer(request: Any) -> Any:
@@ -640,7 +646,7 @@ def test_thousands_of_runs_leave_nothing_behind(sent: Sent, runs: int, most_obje
     assert sum(map(len, sent.points().values())) <= 30
 
 
-# -- when nobody listens -----------------------------------------------------------------------------------------------
+# -- when nobody listens
 
 
 def test_a_run_that_is_not_sampled_costs_no_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -668,7 +674,10 @@ def test_a_run_that_is_not_sampled_costs_no_attributes(monkeypatch: pytest.Monke
 def test_of_a_run_that_is_not_sampled_no_events_of_model_calls_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without metrics there is no use for them. What a later segment of the run needs is sent: since when a question waits."""
+    """Without metrics there is no use for them.
+
+    What a later segment of the run needs is sent: since when a question waits.
+    """
     seen: list[str] = []
     receive = OTel.__call__
     monkeypatch.setattr(

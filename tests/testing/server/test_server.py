@@ -1,4 +1,6 @@
-"""Who may reach the server of a model: the same requests as an MCP server of ferrule, with the same statuses."""
+"""Who may reach the server of a model: the same requests as an MCP server of ferrule, with the same
+statuses.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def test_a_body_of_a_get_is_not_read_as_the_next_request() -> None:
 
 
 def _sent(base_url: str, text: str) -> list[bytes]:
-    """What the server answers to this text, after which nothing comes: each answer without its version."""
+    """What the server answers to this text, after which nothing comes: each answer without its
+    version.
+    """
     host, _, port = base_url.split("/")[2].partition(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(text.encode())
@@ -120,7 +124,9 @@ def _sent(base_url: str, text: str) -> list[bytes]:
 
 
 def test_a_script_that_the_server_cannot_play_is_said_at_once() -> None:
-    """Its answer was 500: the client tried again, and the last error said that the script had no more answers."""
+    """Its answer was 500: the client tried again, and the last error said that the script had no
+    more answers.
+    """
     outputs = {"outputs": {"answer": "42"}}
     with serve(ScriptedLM([outputs, outputs])) as served:
         with pytest.raises(
@@ -134,7 +140,9 @@ def test_a_script_that_the_server_cannot_play_is_said_at_once() -> None:
 def test_what_the_model_raised_is_logged_with_its_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The client reads only "the model failed ... look at its log", and there was no log: a mistake in a script left no trace."""
+    """The client reads only "the model failed ... look at its log", and there was no log: a mistake
+    in a script left no trace.
+    """
 
     def wrong(request: Request) -> str:
         raise KeyError(request.messages[-1].text)
@@ -159,7 +167,9 @@ class _Gone(io.RawIOBase):
 
 
 def test_a_client_that_leaves_before_its_answer_leaves_no_socket_behind() -> None:
-    """The buffer cannot be flushed then, and the file that reads requests holds the connection, too."""
+    """The buffer cannot be flushed then, and the file that reads requests holds the connection,
+    too.
+    """
     connection = _Connection.__new__(_Connection)
     connection.rfile, connection.wfile = io.BytesIO(), io.BufferedWriter(_Gone())
     connection.wfile.write(b"too late")

@@ -381,7 +381,9 @@ class TestRepairs:
         assert problems(many, {"a": None}) == {"a": "expected an integer, got null"}
 
     def test_what_is_shown_is_apart_from_what_the_function_gets(self):
-        """A tool that changes its list does not change what a person is asked or what is journalled."""
+        """A tool that changes its list does not change what a person is asked or what is
+        journalled.
+        """
         found = prepare(many, {"a": 1, "e": [1], "f": {"k": 1.0}})
         found.named["e"].append(2)
         found.named["f"]["z"] = 3.0

@@ -1,6 +1,8 @@
-"""A tool accepts what its schema allows and refuses the rest, as the package `jsonschema` judges, whichever way the tool was made.
+"""A tool accepts what its schema allows and refuses the rest, as the package `jsonschema` judges,
+whichever way the tool was made.
 
-Repairs are the exception: what a tool changes to fit is named in `repairs`, and fits. `make fuzz` tries more examples.
+Repairs are the exception: what a tool changes to fit is named in `repairs`, and fits. `make fuzz`
+tries more examples.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def test_an_infinity_that_is_a_default_is_nobodys_mistake(args):
     assert (query.limit, query.range.high) == (INFINITE, INFINITE)
 
 
-# -- integral floats and booleans -----------------------------------------------------------------------------------
+# -- integral floats and booleans
 
 SCHEMA = {
     "type": "object",

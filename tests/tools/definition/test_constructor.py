@@ -139,7 +139,9 @@ def test_a_function_is_given_once() -> None:
     ids=range(5),
 )
 def test_a_tool_is_not_made_of_a_tool(make: Any) -> None:
-    """It would have the description of the class `Tool`, and neither the confirmation nor the effect of the first one."""
+    """It would have the description of the class `Tool`, and neither the confirmation nor the
+    effect of the first one.
+    """
     with pytest.raises(ToolDefinitionError, match=r"`act` is a tool already.*model_copy"):
         make(Tool(act, require_confirmation=True))
     assert (

@@ -111,7 +111,9 @@ CHECK = Draft202012Validator(calculator.to_dict())
 @example({"intention": "To know.", "name": "calculator", "arguments": {"operation": "add", "a": 1}})
 @example({"intention": "", "name": "calculator", "arguments": {"operation": "", "a": 0, "b": None}})
 def test_what_is_written_in_the_form_of_a_call_is_one_and_the_other_way_round(written):
-    """Whatever validates parses; and a call of the tool with an intention, whose arguments need no repair, validates."""
+    """Whatever validates parses; and a call of the tool with an intention, whose arguments need no
+    repair, validates.
+    """
     try:
         call = ToolCall.model_validate(written)
     except ValidationError:
@@ -123,7 +125,8 @@ def test_what_is_written_in_the_form_of_a_call_is_one_and_the_other_way_round(wr
             written["arguments"],
             written["intention"],
         )
-    # Of arguments beside the tool's own its schema says nothing (the form of one call is fixed, see test_tool.py); the tool refuses them.
+    # Of arguments beside the tool's own its schema says nothing (the form of one call is fixed, see
+    # test_tool.py); the tool refuses them.
     known = {
         name: value
         for name, value in call.args.items()
@@ -140,7 +143,7 @@ def test_what_is_written_in_the_form_of_a_call_is_one_and_the_other_way_round(wr
     assert CHECK.is_valid(call.to_dict()) is fits
 
 
-# -- names ----------------------------------------------------------------------------------------------------------
+# -- names
 
 
 @pytest.mark.parametrize(

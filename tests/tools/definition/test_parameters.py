@@ -152,7 +152,9 @@ class _Filter(BaseModel):
 
 
 def test_a_default_is_written_as_json_and_alike_in_every_process():
-    """An approval from another process fits the tool's declaration only if the declaration is the same; NaN is not JSON."""
+    """An approval from another process fits the tool's declaration only if the declaration is the
+    same; NaN is not JSON.
+    """
     names = {f"name {i}" for i in range(20)}
 
     def find(
@@ -560,7 +562,10 @@ def test_brackets_that_close_nothing_stand_for_themselves_in_every_draft(
     does_not: str,
     draft: str,
 ):
-    """ECMA 262, annex B. The metaschemas up to draft 7 are checked more strictly than the later ones."""
+    """ECMA 262, annex B.
+
+    The metaschemas up to draft 7 are checked more strictly than the later ones.
+    """
     values = {
         "type": "object",
         "$schema": draft,

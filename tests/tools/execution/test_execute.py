@@ -206,7 +206,9 @@ def test_a_limit_holds_whatever_an_async_tool_does_when_it_is_cancelled(function
 
 
 def test_a_limit_holds_for_an_async_tool_that_blocks_its_loop(monkeypatch):
-    """In sync code another thread waits, and can say so; what it did not let begin leaves no warning."""
+    """In sync code another thread waits, and can say so; what it did not let begin leaves no
+    warning.
+    """
     monkeypatch.setattr(threads, "REACTS_WITHIN_S", 0.02)
     started, free = threading.Event(), threading.Event()
 
@@ -271,7 +273,7 @@ def test_cancelling_acall_cancels_an_async_tool_with_a_limit():
     asyncio.run(main())
 
 
-# -- what is read item by item ----------------------------------------------------------------------------------
+# -- what is read item by item
 
 
 @pytest.mark.parametrize("timeout_s", [None, 60])

@@ -370,7 +370,9 @@ class TestRaised:
         assert ran(fail).content.startswith("Execution error in fail: OddError")
 
     def test_a_generator_is_read_and_its_error_is_the_tools_error(self):
-        """A generator runs the tool's code when it is read, so a failure there must not look like a result."""
+        """A generator runs the tool's code when it is read, so a failure there must not look like a
+        result.
+        """
 
         def lines(whole: bool):
             yield 1

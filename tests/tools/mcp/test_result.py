@@ -95,7 +95,7 @@ def test_what_is_no_result_is_an_error_of_the_protocol():
     )
 
 
-# -- each thing once ------------------------------------------------------------------------------------------------
+# -- each thing once
 
 SAME = {
     "as JSON text": ([text('{\n  "a": 1\n}')], {"a": 1}, '{"a":1}'),
@@ -262,7 +262,7 @@ def test_null_in_a_result_of_the_sdk_is_kept():
         assert read_result(types.CallToolResult.model_validate(raw)) == read_result(raw)
 
 
-# -- for whom, how much ---------------------------------------------------------------------------------------------
+# -- for whom, how much
 
 
 def test_blocks_for_the_user_alone_are_kept_and_not_shown():
@@ -313,7 +313,7 @@ def test_characters_that_nobody_sees_are_not_shown():
     assert (found.content, found.text) == ("ab", "a\u200b\x1b[31mb\u202e")
 
 
-# -- output schemas -------------------------------------------------------------------------------------------------
+# -- output schemas
 
 SCHEMA = {
     "type": "object",

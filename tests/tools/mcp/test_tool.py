@@ -80,7 +80,7 @@ def checked(tool, **args):
     return CheckedCall(ToolCall(name=tool.name, args=args), tool, tool.prepare(args))
 
 
-# -- of a session, as in seed 000 -----------------------------------------------------------------------------------
+# -- of a session, as in seed 000
 
 
 def test_a_tool_of_a_session_is_async_and_returns_the_text():
@@ -199,7 +199,7 @@ def test_a_call_from_another_loop_whose_own_loop_ends_may_have_run(home):
     asyncio.run(main())
 
 
-# -- of a name, as in seed 004 --------------------------------------------------------------------------------------
+# -- of a name, as in seed 004
 
 
 def test_a_tool_that_only_knows_its_server():
@@ -236,7 +236,7 @@ def test_an_entry_of_a_list_may_stand_among_tools():
         assert (tool.name, tool.schema, tool.mcp_server) == ("add", ENTRY["inputSchema"], None)
 
 
-# -- of a server of ours --------------------------------------------------------------------------------------------
+# -- of a server of ours
 
 
 def test_a_tool_of_a_server_of_ours_is_called_from_anywhere():
@@ -394,7 +394,7 @@ def test_a_long_description_is_cut_where_that_is_wanted():
     assert (tool.description, tool.mcp.description) == ("Adds…", "Adds two numbers.")
 
 
-# -- hints ----------------------------------------------------------------------------------------------------------
+# -- hints
 
 
 def definition(**hints):

@@ -43,11 +43,13 @@ WRITTEN = [
 ]
 
 
-# -- making one ---------------------------------------------------------------------------------------------------
+# -- making one
 
 
 def test_a_call_is_a_model_with_seed_004s_fields():
-    """`ToolCall(intention, name, arguments)`, and `ToolCalls.ToolCall(name, args)` is the same class."""
+    """`ToolCall(intention, name, arguments)`, and `ToolCalls.ToolCall(name, args)` is the same
+    class.
+    """
     call = ToolCall(intention="to know the sum", name="add", arguments={"a": 1})
     assert issubclass(ToolCall, BaseModel)
     assert (call.intention, call.name, call.arguments, call.args, call.id) == (
@@ -190,7 +192,7 @@ def test_equal_arguments_in_another_order_or_kind_hash_alike():
     assert len({ToolCall(name="f", args=args) for args in alike}) == 1
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
+# -- reading
 
 
 @pytest.mark.parametrize("written", WRITTEN, ids=range(len(WRITTEN)))
@@ -441,7 +443,7 @@ def test_the_last_call_of_an_answer_that_was_cut_off_has_a_fault_unless_it_is_wh
         assert check_last((none,), whole, is_object=True) == (none,)
 
 
-# -- results ------------------------------------------------------------------------------------------------------
+# -- results
 
 
 def test_results_are_compared_and_pickled_by_what_a_model_sees():

@@ -180,7 +180,9 @@ def test_a_secret_that_comes_back_as_its_stars_is_no_change():
 
 
 def test_a_model_is_shown_and_edited_under_the_names_of_its_schema():
-    """A field that came back under the name in which its model is written was lost, and the call ran with the default."""
+    """A field that came back under the name in which its model is written was lost, and the call
+    ran with the default.
+    """
 
     def use(order: Order, boxed: Boxed): ...
 

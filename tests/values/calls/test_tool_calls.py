@@ -134,7 +134,9 @@ def test_a_call_with_a_fault_gains_no_repairs_when_it_is_loaded(raw):
 
 @given(st.lists(calls, max_size=4))
 def test_calls_survive_every_dump_and_load(made):
-    """Ids survive every dump and load; P42: so do intentions, and a fault never becomes a call that runs (E34)."""
+    """Ids survive every dump and load; P42: so do intentions, and a fault never becomes a call that
+    runs (E34).
+    """
     before = ToolCalls(tool_calls=made)
     for after in (
         ToolCalls.model_validate(before.model_dump()),
@@ -157,7 +159,9 @@ def test_calls_survive_every_dump_and_load(made):
 
 
 def test_calls_are_equal_that_call_the_same():
-    """Ids, and the repairs a text needed, differ between equal answers over different paths; what is called does not."""
+    """Ids, and the repairs a text needed, differ between equal answers over different paths; what
+    is called does not.
+    """
     one = ToolCalls.from_dict_list([{"name": "f", "args": {"a": 1}, "id": "x"}])
     other = ToolCalls(
         tool_calls=[ToolCall(name="f", args={"a": 1}, id="y", repairs=("code_fence",))],

@@ -194,7 +194,9 @@ def test_parts_format_as_openai_writes_them():
     ],
 )
 def test_a_sound_is_named_by_what_openai_calls_its_format(media_type, name):
-    """`mimetypes` says `audio/mpeg` for an mp3 and `audio/x-wav` for a wav; the protocol takes neither."""
+    """`mimetypes` says `audio/mpeg` for an mp3 and `audio/x-wav` for a wav; the protocol takes
+    neither.
+    """
     assert Audio(data="YWI=", media_type=media_type).format() == [
         {"type": "input_audio", "input_audio": {"data": "YWI=", "format": name}},
     ]

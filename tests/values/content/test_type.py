@@ -164,7 +164,9 @@ texts = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_
 
 @given(st.lists(texts, min_size=1, max_size=3).map("".join), st.integers(0, 3), st.booleans())
 def test_any_text_survives_packing_also_inside_json_inside_json(text, strings_around, ascii_only):
-    """A value in a dict in a prompt is packed inside JSON text; no text of a part ends the marking early."""
+    """A value in a dict in a prompt is packed inside JSON text; no text of a part ends the marking
+    early.
+    """
     packed = Text(text=text).model_dump()
     for _ in range(strings_around):
         packed = json.dumps({"value": packed}, ensure_ascii=ascii_only)

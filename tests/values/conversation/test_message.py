@@ -125,7 +125,10 @@ def test_a_call_goes_back_under_a_name_that_providers_take(name, sent, text):
     st.sampled_from([None, 40, 64]),
 )
 def test_sent_ids_are_short_of_safe_signs_and_stay_different(one, other, longest):
-    """A conversation may have begun at another provider. Of none and of nothing there is no difference."""
+    """A conversation may have begun at another provider.
+
+    Of none and of nothing there is no difference.
+    """
     for each in (one, other):
         assert set(safe_id(each, longest)) <= set(string.ascii_letters + string.digits + "_-")
         assert 0 < len(safe_id(each, longest)) <= (longest or 99)
@@ -257,7 +260,9 @@ def with_media(messages: list[Message]) -> list[bytes]:
 
 
 class MessagesAgainstFreshOnes(RuleBasedStateMachine):
-    """Views grow, fork and are asked in any order; each digest, and each form for a request, is that of a conversation made anew."""
+    """Views grow, fork and are asked in any order; each digest, and each form for a request, is
+    that of a conversation made anew.
+    """
 
     views = Bundle("views")
 
@@ -362,7 +367,9 @@ def test_a_long_conversation_is_not_kept_joined():
 
 @pytest.mark.usefixtures("busy_switching")
 def test_a_thread_may_send_a_conversation_while_another_branches_off():
-    """ "dictionary changed size during iteration" ended one of two runs that share the beginning of a conversation."""
+    """ "dictionary changed size during iteration" ended one of two runs that share the beginning of
+    a conversation.
+    """
     wires = [str(i) for i in range(200)]
     for _ in range(20):
         base = Messages([Message("user", "q")])

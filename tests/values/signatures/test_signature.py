@@ -244,7 +244,7 @@ def test_a_name_stands_once_among_inputs_and_outputs() -> None:
         Signature("q, tools -> answer").append("tools", OutputField(), ToolCalls)
 
 
-# -- changing -----------------------------------------------------------------------------------------------------
+# -- changing
 
 
 def test_fields_are_added_at_their_place_and_the_original_stays() -> None:
@@ -269,7 +269,9 @@ def test_fields_are_added_at_their_place_and_the_original_stays() -> None:
 
 
 def test_instructions_may_hold_a_lone_surrogate() -> None:
-    """Python accepts none in a docstring; the instructions have it, and the requests of models escape it."""
+    """Python accepts none in a docstring; the instructions have it, and the requests of models
+    escape it.
+    """
     made = Signature("a -> b", "do \ud800").append_instructions("more")
     assert made.instructions == "do \ud800\n\nmore"
     assert made.__doc__ == "do \\ud800\n\nmore"
@@ -401,7 +403,7 @@ def test_a_dumped_state_comes_back() -> None:
     assert untyped.load_state(untyped.dump_state()).check_inputs({"a": object})
 
 
-# -- checking -----------------------------------------------------------------------------------------------------
+# -- checking
 
 
 def test_all_wrong_inputs_are_told_at_once() -> None:
@@ -644,7 +646,9 @@ def test_the_schema_of_the_outputs_is_one_object() -> None:
 
 
 def test_classes_of_one_name_are_told_apart_without_naming_ferrules_modules() -> None:
-    """A schema is part of what a run's journal compares, and so must survive a move of ferrule's modules."""
+    """A schema is part of what a run's journal compares, and so must survive a move of ferrule's
+    modules.
+    """
 
     class Image(BaseModel):
         """A picture of the user's own."""

@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/agents/limits.md. What it says of stopping is proved in tests/runs/test_cancelling.py."""
+"""The claims of docs/how-to/agents/limits.md.
+
+What it says of stopping is proved in tests/runs/test_cancelling.py.
+"""
 
 from __future__ import annotations
 

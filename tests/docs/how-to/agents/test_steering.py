@@ -1,4 +1,6 @@
-"""The claims of docs/how-to/agents/steering.md; what is read, when and by whom is in tests/runs/test_steering.py."""
+"""The claims of docs/how-to/agents/steering.md; what is read, when and by whom is in
+tests/runs/test_steering.py.
+"""
 
 from __future__ import annotations
 

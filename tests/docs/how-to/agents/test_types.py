@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/agents/types.md. What type checkers say of them is in tests/typing/check_types.py."""
+"""The claims of docs/how-to/agents/types.md.
+
+What type checkers say of them is in tests/typing/check_types.py.
+"""
 
 from typing import Annotated, Any
 

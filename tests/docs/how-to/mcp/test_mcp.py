@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/mcp/mcp.md. What its tables say is proved in tests/mcp_bridge and tests/shared_data/test_mcp_faults.py."""
+"""The claims of docs/how-to/mcp/mcp.md.
+
+What its tables say is proved in tests/mcp_bridge and tests/shared_data/test_mcp_faults.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/mcp/mcp-files.md. What its tables say is proved in tests/mcp_bridge/test_server_files.py and test_spec.py."""
+"""The claims of docs/how-to/mcp/mcp-files.md.
+
+What its tables say is proved in tests/mcp_bridge/test_server_files.py and test_spec.py.
+"""
 
 from __future__ import annotations
 

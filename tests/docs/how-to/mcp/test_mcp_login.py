@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/mcp/mcp-login.md. What it says of log-ins is proved in tests/integration/test_mcp_login.py."""
+"""The claims of docs/how-to/mcp/mcp-login.md.
+
+What it says of log-ins is proved in tests/integration/test_mcp_login.py.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The claims of docs/how-to/mcp/mcp-safety.md.
 
-Its tables are proved in tests/integration/test_mcp_runs.py, tests/programs (tool_use/test_live.py, lifecycle/test_saved_servers.py) and
-tests/mcp_bridge (test_sampling.py, client/test_pinning.py, client/test_recording.py).
+Its tables are proved in tests/integration/test_mcp_runs.py, tests/programs (tool_use/test_live.py,
+lifecycle/test_saved_servers.py) and tests/mcp_bridge (test_sampling.py, client/test_pinning.py,
+client/test_recording.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/mcp/mcp-server.md. What its tables say is proved in tests/mcp_bridge/server."""
+"""The claims of docs/how-to/mcp/mcp-server.md.
+
+What its tables say is proved in tests/mcp_bridge/server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/adapters.md. What its tables say is proved in tests/adapters/test_overrides.py."""
+"""The claims of docs/how-to/models/adapters.md.
+
+What its tables say is proved in tests/adapters/test_overrides.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/batches.md. What it says of resumes and errors is proved in tests/programs/lifecycle/test_provider_batch.py."""
+"""The claims of docs/how-to/models/batches.md.
+
+What it says of resumes and errors is proved in tests/programs/lifecycle/test_provider_batch.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/cost.md. What it says of prices is proved in tests/telemetry/test_prices.py."""
+"""The claims of docs/how-to/models/cost.md.
+
+What it says of prices is proved in tests/telemetry/test_prices.py.
+"""
 
 from __future__ import annotations
 

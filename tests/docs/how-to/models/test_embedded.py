@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/embedded.md. More are tested in tests/embedded and tests/models/local."""
+"""The claims of docs/how-to/models/embedded.md.
+
+More are tested in tests/embedded and tests/models/local.
+"""
 
 from __future__ import annotations
 

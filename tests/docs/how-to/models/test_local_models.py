@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/local-models.md. How such models answer is tested in tests/models/local."""
+"""The claims of docs/how-to/models/local-models.md.
+
+How such models answer is tested in tests/models/local.
+"""
 
 from __future__ import annotations
 

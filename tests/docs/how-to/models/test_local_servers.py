@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/local-servers.md. What servers do differently is tested in tests/models."""
+"""The claims of docs/how-to/models/local-servers.md.
+
+What servers do differently is tested in tests/models.
+"""
 
 from __future__ import annotations
 

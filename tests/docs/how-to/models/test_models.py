@@ -29,7 +29,9 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_every_block_of_the_page_runs(execute, retries_do_not_wait) -> None:
-    """Style: a page's claims have a test; nothing leaves the machine, and nobody waits for another attempt."""
+    """Style: a page's claims have a test; nothing leaves the machine, and nobody waits for another
+    attempt.
+    """
     with block_network():
         execute("docs/how-to/models/models.md")
 

@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/native-calls.md. What it says of templates is proved in tests/models/."""
+"""The claims of docs/how-to/models/native-calls.md.
+
+What it says of templates is proved in tests/models/.
+"""
 
 from __future__ import annotations
 

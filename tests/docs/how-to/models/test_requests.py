@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/models/requests.md. What it says of clients is proved in tests/models/test_client.py."""
+"""The claims of docs/how-to/models/requests.md.
+
+What it says of clients is proved in tests/models/test_client.py.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 
 @pytest.mark.parametrize("row", CASES)
 def test_the_table_says_what_happens(row: str) -> None:
-    """A cell says "unchanged" exactly where nothing is lost, and "no strict mode" exactly where there is none."""
+    """A cell says "unchanged" exactly where nothing is lost, and "no strict mode" exactly where
+    there is none.
+    """
     [cells] = re.findall(
         rf"^\| {re.escape(row)}[^|]*\|(.*)\|$",
         PAGE.read_text(encoding="utf-8"),

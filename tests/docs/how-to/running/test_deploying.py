@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/running/deploying.md. That they hold over processes is proved in tests/integration/test_deploys.py."""
+"""The claims of docs/how-to/running/deploying.md.
+
+That they hold over processes is proved in tests/integration/test_deploys.py.
+"""
 
 from __future__ import annotations
 

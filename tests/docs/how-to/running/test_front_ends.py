@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/running/front-ends.md. What it says of the encoders is proved in tests/front_ends."""
+"""The claims of docs/how-to/running/front-ends.md.
+
+What it says of the encoders is proved in tests/front_ends.
+"""
 
 from __future__ import annotations
 

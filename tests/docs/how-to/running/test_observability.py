@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/running/observability.md. What is sent is tested in tests/telemetry/otel."""
+"""The claims of docs/how-to/running/observability.md.
+
+What is sent is tested in tests/telemetry/otel.
+"""
 
 from __future__ import annotations
 

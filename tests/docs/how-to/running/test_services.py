@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/running/services.md. What it says of examples/apps/service.py is proved in tests/integration/test_service.py."""
+"""The claims of docs/how-to/running/services.md.
+
+What it says of examples/apps/service.py is proved in tests/integration/test_service.py.
+"""
 
 from __future__ import annotations
 

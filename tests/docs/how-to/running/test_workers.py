@@ -1,4 +1,7 @@
-"""The claims of docs/how-to/running/workers.md. Those on several processes are proved in tests/integration/test_workers.py."""
+"""The claims of docs/how-to/running/workers.md.
+
+Those on several processes are proved in tests/integration/test_workers.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The claims of docs/how-to/tools/dynamic-tools.md; tests/programs/tool_use/test_dynamic.py has the details."""
+"""The claims of docs/how-to/tools/dynamic-tools.md; tests/programs/tool_use/test_dynamic.py has the
+details.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The claims of docs/how-to/tools/later.md; what is taken and refused is in tests/runs/test_results_from_outside.py."""
+"""The claims of docs/how-to/tools/later.md; what is taken and refused is in
+tests/runs/test_results_from_outside.py.
+"""
 
 from __future__ import annotations
 

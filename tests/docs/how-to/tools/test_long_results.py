@@ -1,4 +1,6 @@
-"""The claims of docs/how-to/tools/long-results.md; more of them are in tests/tools/test_read_result.py."""
+"""The claims of docs/how-to/tools/long-results.md; more of them are in
+tests/tools/test_read_result.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The claims of docs/how-to/tools/provider-tools.md; the wires are in tests/programs/test_provider_tools.py."""
+"""The claims of docs/how-to/tools/provider-tools.md; the wires are in
+tests/programs/test_provider_tools.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The claims of docs/how-to/tools/result-urls.md; what is answered when is in tests/web/test_results.py."""
+"""The claims of docs/how-to/tools/result-urls.md; what is answered when is in
+tests/web/test_results.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`LM("needle")` over a scripted engine: which turns and records it gets, and what becomes of its answers."""
+"""`LM("needle")` over a scripted engine: which turns and records it gets, and what becomes of its
+answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`LM("local:FOLDER")` over transformers, with a tiny Llama of random weights: its answers are chance, but not how they are made."""
+"""`LM("local:FOLDER")` over transformers, with a tiny Llama of random weights: its answers are
+chance, but not how they are made.
+"""
 
 from __future__ import annotations
 

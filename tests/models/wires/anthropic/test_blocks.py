@@ -117,7 +117,9 @@ def test_a_result_says_whether_it_is_an_error(content, is_error, rest):
 
 
 def test_a_name_and_an_id_that_the_provider_refuses_are_changed():
-    """A model may have called a tool that there is not, and a conversation may have begun at another provider."""
+    """A model may have called a tool that there is not, and a conversation may have begun at
+    another provider.
+    """
     block = call_block(ToolCall(name="a.b c", id="functions.add:0"))
     assert block["name"] == "a_b_c"
     assert block["id"].startswith("functions_add_0_")

@@ -1,6 +1,6 @@
-"""Answers are those of platform.claude.com, read in November 2026, made short: "Messages" (text), "Tool use overview" (call, text and call),
-"Parallel tool use", "Extended thinking", "Stop reasons and fallback" (refusal, truncated), "Prompt caching" (cached), "Web search tool"
-(search), "Errors".
+"""Answers are those of platform.claude.com, read in November 2026, made short: "Messages" (text),
+"Tool use overview" (call, text and call), "Parallel tool use", "Extended thinking", "Stop reasons
+and fallback" (refusal, truncated), "Prompt caching" (cached), "Web search tool" (search), "Errors".
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def marked(body: dict) -> list[str]:
     return places
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 REQUESTS = {
     "request_plain": (asking(), {}),
@@ -292,7 +292,7 @@ def test_any_text_and_any_setting_give_json(text, settings):
     assert body["messages"][0]["content"][0]["text"] == text + "!"
 
 
-# -- prompt caching ---------------------------------------------------------------------------------------------
+# -- prompt caching
 
 
 def conversation(steps: int, *, per_step: int = 2) -> list[Request]:
@@ -410,7 +410,7 @@ def test_tools_are_put_in_the_providers_form_once(monkeypatch):
     assert sum("of_this_test_alone" in str(value) for value in made) == 1
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 MODEL = "claude-opus-5-5"
 WEATHER = ToolCall(name="get_weather", args={"location": "Paris"}, id="toolu_01")

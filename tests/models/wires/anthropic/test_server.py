@@ -82,7 +82,7 @@ def assembled(*pieces: bytes) -> Response:
     return assembly.response()
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 
 def test_a_request_is_read_as_it_was_made():
@@ -281,7 +281,7 @@ def test_a_request_of_anything_is_read_or_refused(messages, rest):
         return
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 REASONS = st.sampled_from(["stop", "length", "pause_turn"])
 TEXT = st.text(max_size=30)
@@ -417,7 +417,7 @@ def test_errors_have_a_status_and_the_providers_name(error, status, name):
     assert (found, body["type"], body["error"]["type"]) == (status, "error", name)
 
 
-# -- both ends over HTTP ----------------------------------------------------------------------------------------
+# -- both ends over HTTP
 
 
 async def last(stream) -> Response:

@@ -1,8 +1,9 @@
 """Requests and answers of Gemini.
 
-Answers are written by hand after the examples of ai.google.dev/gemini-api/docs (pages as of May to July 2026): "Text generation" (text),
-"Thought signatures" (a call, parallel calls), "Function calling" (text and a call), "Thinking", "Context caching", "Code execution",
-"Safety settings" (withheld, blocked), "Troubleshooting" (error); a malformed call after python-genai issue 430.
+Answers are written by hand after the examples of ai.google.dev/gemini-api/docs (pages as of May to
+July 2026): "Text generation" (text), "Thought signatures" (a call, parallel calls), "Function
+calling" (text and a call), "Thinking", "Context caching", "Code execution", "Safety settings"
+(withheld, blocked), "Troubleshooting" (error); a malformed call after python-genai issue 430.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def golden(name: str) -> dict:
     return json.loads((GOLDEN / f"gemini_{name}.json").read_text(encoding="utf-8"))
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 CONVERSATION = (
     Message("system", "Use tools."),
@@ -390,7 +391,7 @@ def test_the_provider_speaks_its_own_wire_and_openais_at_another_address():
     assert LM("gemini/m").capabilities == capabilities_of(provider, "m")
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 
 def kept(*parts: dict) -> dict:

@@ -1,4 +1,8 @@
-"""A message as parts and back. Rules: ai.google.dev/gemini-api/docs/generate-content/thought-signatures, July 2026, and the API reference."""
+"""A message as parts and back.
+
+Rules: ai.google.dev/gemini-api/docs/generate-content/thought-signatures, July 2026, and the API
+reference.
+"""
 
 from __future__ import annotations
 

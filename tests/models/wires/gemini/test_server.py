@@ -71,7 +71,7 @@ def through(request: Request, model: str = MODEL) -> Request:
     return taken(json.loads(render(request, model=model, settings={})))
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 CONVERSATION = [
     Message("system", "Use tools."),
@@ -406,7 +406,7 @@ def test_a_body_of_any_shape_is_read_or_refused(contents, tools, config, other):
         return
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 SIGNED = {
     "gemini": {
@@ -554,7 +554,7 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
     assert "said" in str(error)
 
 
-# -- both ends over a connection --------------------------------------------------------------------------------
+# -- both ends over a connection
 
 ASKED = Request(Messages([Message("user", "add 3 and 4")]), Declarations([ADD]))
 EVERYTHING = Response(

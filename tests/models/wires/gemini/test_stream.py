@@ -1,4 +1,6 @@
-"""Streams of Gemini, after ai.google.dev/gemini-api/docs/text-generation ("Streaming responses") and thought-signatures, July 2026."""
+"""Streams of Gemini, after ai.google.dev/gemini-api/docs/text-generation ("Streaming responses")
+and thought-signatures, July 2026.
+"""
 
 from __future__ import annotations
 

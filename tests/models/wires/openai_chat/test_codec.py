@@ -54,7 +54,7 @@ def golden(name: str) -> dict:
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 REQUESTS = {
     "request_plain": (asking(), {}),
@@ -191,7 +191,10 @@ def test_a_faulty_call_goes_back_under_a_name_that_the_api_takes(provider, kept)
 
 
 def test_ids_that_are_too_long_for_openai_are_shortened_in_the_call_and_in_its_result():
-    """OpenAI takes 40 characters. Gateways keep what they need in ids: there they stay as they came."""
+    """OpenAI takes 40 characters.
+
+    Gateways keep what they need in ids: there they stay as they came.
+    """
     long = "call_" + "x" * 90
     messages = (
         Message("assistant", "", (CALL, CALL.with_id(long))),
@@ -378,7 +381,7 @@ def test_lone_surrogates_go_out_as_escapes(text):
     ].encode("utf-16", "surrogatepass") == text.encode("utf-16", "surrogatepass")
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 ONE = Usage(calls=1)
 ANSWERS = {

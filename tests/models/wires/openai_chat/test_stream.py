@@ -224,7 +224,10 @@ def test_a_name_of_two_equal_pieces_is_both():
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")], ids=["two_tools", "one_tool"])
 @pytest.mark.parametrize("together", [True, False], ids=["one_chunk", "two_chunks"])
 def test_calls_without_ids_are_told_apart_by_what_is_whole(where, names, together):
-    """Servers that are compatible with Gemini. A name behind whole arguments begins another call."""
+    """Servers that are compatible with Gemini.
+
+    A name behind whole arguments begins another call.
+    """
     entries = [
         {**where, "function": {"name": name, "arguments": f'{{"x": {n}}}'}}
         for n, name in enumerate(names)

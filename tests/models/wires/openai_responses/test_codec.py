@@ -1,5 +1,7 @@
-"""The golden answers have the shapes of OpenAI's pages as of November 2026: API reference, "Create a model response"; guides "Function
-calling", "Reasoning models" and "Structured model outputs"; cookbook, "Better performance from reasoning models". Ids and keys are shortened."""
+"""The golden answers have the shapes of OpenAI's pages as of November 2026: API reference, "Create
+a model response"; guides "Function calling", "Reasoning models" and "Structured model outputs";
+cookbook, "Better performance from reasoning models". Ids and keys are shortened.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def golden(name: str) -> dict:
     return json.loads((GOLDEN / f"responses_{name}.json").read_text(encoding="utf-8"))
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 REQUESTS = {
     "request_plain": (asking(), {}),
@@ -127,7 +129,9 @@ def with_lists(items):
 
 
 def test_every_item_says_its_type_and_reasoning_has_its_list():
-    """Llama.cpp's server refuses a history otherwise ("Cannot determine type of 'item'", "item['content'] is not an array")."""
+    """Llama.cpp's server refuses a history otherwise ("Cannot determine type of 'item'",
+    "item['content'] is not an array").
+    """
     history = [Message("system", "s"), Message("user", "hi"), read(golden("reasoning")).message()]
     items = said(asking(*history, Message("assistant", "ho"), Message("user", "more")))["input"]
     assert [item.get("type") for item in items if "role" in item] == ["message"] * 4
@@ -328,7 +332,7 @@ def test_any_text_and_any_setting_give_json(text, settings):
     assert body["input"][0]["content"] == text
 
 
-# -- the conversation goes on -----------------------------------------------------------------------------------
+# -- the conversation goes on
 
 
 def test_each_of_30_requests_begins_with_the_one_before():
@@ -411,7 +415,9 @@ def test_such_reasoning_is_left_out_beside_what_does_go_back():
 
 
 def test_reasoning_that_nothing_followed_is_not_handed_back():
-    """It is refused (openai-agents-python, issue 1611); an answer that was cut off while thinking, say."""
+    """It is refused (openai-agents-python, issue 1611); an answer that was cut off while thinking,
+    say.
+    """
     thought, call, *_ = golden("reasoning")["output"]
     cut = read(
         {
@@ -504,7 +510,7 @@ def test_a_conversation_that_began_elsewhere_is_rendered():
     }
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 MODEL = "gpt-5-mini-2025-08-07"
 WEATHER = [

@@ -77,7 +77,7 @@ def sent(request: Request, **keywords) -> dict:
     return json.loads(render(request, **{"model": "m", "settings": {}, **keywords}))
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests
 
 REQUESTS = {
     "plain": Request(Messages([Message("user", "hi")])),
@@ -254,7 +254,7 @@ def test_any_calls_survive_the_way_to_a_server_and_back(calls):
     ] == faults
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers
 
 ANSWERS = {
     "empty": Response(None, finish_reason="stop", usage=Usage(calls=1), model="m"),
@@ -421,7 +421,7 @@ def test_an_error_in_a_stream_is_the_same_error_again(kind):
     assert type(caught.value) is kind
 
 
-# -- from end to end --------------------------------------------------------------------------------------------
+# -- from end to end
 
 
 pytestmark = pytest.mark.usefixtures("retries_do_not_wait")

@@ -1,4 +1,6 @@
-"""The recorded stream has the shape of OpenAI's API reference, "Streaming events" of responses, as of November 2026."""
+"""The recorded stream has the shape of OpenAI's API reference, "Streaming events" of responses, as
+of November 2026.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A store of Postgres where it differs from a file: connections that break, clocks that are wrong, many processes, poolers, passwords."""
+"""A store of Postgres where it differs from a file: connections that break, clocks that are wrong,
+many processes, poolers, passwords.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def until(is_so: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
-# -- connections that break --------------------------------------------------------------------------------------------------------
+# -- connections that break
 
 
 def test_an_append_is_one_round_trip(
@@ -77,7 +79,10 @@ def test_an_append_is_one_round_trip(
 def test_a_run_is_read_taken_and_released_in_few_round_trips(
     postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any,
 ) -> None:  # fmt: skip
-    """What reads is one statement. What writes is one between BEGIN and COMMIT; a lease locks the run and reads it before."""
+    """What reads is one statement.
+
+    What writes is one between BEGIN and COMMIT; a lease locks the run and reads it before.
+    """
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
     store._presence._beat_or_drop = lambda: None
     lease = store.create("r", program="P", head=HEAD)
@@ -126,7 +131,10 @@ def test_a_lease_makes_no_heartbeat_while_others_know_this_process(
     opened: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It beats every two seconds. To wake it for each run cost a commit and two switches of threads."""
+    """It beats every two seconds.
+
+    To wake it for each run cost a commit and two switches of threads.
+    """
     store = opened(postgres.dsn, schema=schema)
     store.release(store.create("first", program="P", head=HEAD), status="done", head=HEAD)
     woken: list[None] = []
@@ -389,7 +397,7 @@ def test_a_store_has_few_connections(postgres: PostgresServer, schema: str, open
     assert max(seen) <= 2 + 4
 
 
-# -- clocks and processes ----------------------------------------------------------------------------------------------------------
+# -- clocks and processes
 
 
 def test_times_are_those_of_the_server(
@@ -611,7 +619,10 @@ def test_who_waited_for_the_row_of_a_run_sees_that_its_owner_is_alive(
     act: str,
     how: str,
 ) -> None:
-    """A statement that waits for a lock sees the other tables as they were before. The run of a living process was taken over."""
+    """A statement that waits for a lock sees the other tables as they were before.
+
+    The run of a living process was taken over.
+    """
     store, owner = (
         settled(opened(postgres.dsn, schema=schema)),
         settled(opened(postgres.dsn, schema=schema, lease_s=29.0)),
@@ -627,7 +638,9 @@ def test_who_waited_for_the_row_of_a_run_sees_that_its_owner_is_alive(
     with ThreadPoolExecutor(1) as threads:
 
         def work(db: Any) -> Any:
-            """Take the run for `owner`, as its own process does, while the other one waits for its row."""
+            """Take the run for `owner`, as its own process does, while the other one waits for its
+            row.
+            """
             db.execute(f"SELECT id FROM {schema}.runs FOR UPDATE")
             late = threads.submit(
                 (lambda: store.take("r", after=0))
@@ -699,7 +712,9 @@ def test_a_new_process_takes_over_at_once_where_postgres_is_up(
     opened: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else workers that are killed every few seconds and replaced would never take up a run of the dead."""
+    """Else workers that are killed every few seconds and replaced would never take up a run of the
+    dead.
+    """
     monkeypatch.setattr("ferrule.runs.store.postgres.server._UPTIME", "SELECT 1000.5::float8")
     store = opened(postgres.dsn, schema=schema)
     store.setup()
@@ -799,7 +814,7 @@ def test_tables_of_another_version_are_refused_by_their_number(
         opened(postgres.dsn, schema=schema, lease_s=29.0).list()
 
 
-# -- the server --------------------------------------------------------------------------------------------------------------------
+# -- the server
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
@@ -809,7 +824,9 @@ def test_a_run_outlives_a_restart_of_its_server(
     postgres: PostgresServer,
     how: str,
 ) -> None:
-    """What was confirmed is there, the lease stays, and the next write waits until the server is back."""
+    """What was confirmed is there, the lease stays, and the next write waits until the server is
+    back.
+    """
     server = PostgresServer()
     try:
         store = settled(opened(server.dsn, schema=schema))
@@ -941,7 +958,7 @@ def test_a_store_works_through_a_pooler_that_shares_sessions(
     assert other.take("r0", after=0).lease is not None
 
 
-# -- passwords and names -----------------------------------------------------------------------------------------------------------
+# -- passwords and names
 
 
 def test_no_message_holds_the_password(
@@ -1052,7 +1069,7 @@ def test_values_are_no_sql(postgres: PostgresServer, schema: str, opened: Any) -
     assert (store.load(odd).entries, store.list(program=odd)[0].id) == ([odd], odd)
 
 
-# -- whole runs --------------------------------------------------------------------------------------------------------------------
+# -- whole runs
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

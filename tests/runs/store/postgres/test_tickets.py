@@ -1,4 +1,7 @@
-"""Tickets: made with the work, replaced when they are lost. The engine here is a table; `test_workers.py` has the real one."""
+"""Tickets: made with the work, replaced when they are lost.
+
+The engine here is a table; `test_workers.py` has the real one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The store by hand: leases and fences, decisions, lists, and what is forgotten. In a file and in memory alike."""
+"""The store by hand: leases and fences, decisions, lists, and what is forgotten.
+
+In a file and in memory alike.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ def another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(each, "owner_name", lambda: "elsewhere pid 1")
 
 
-# -- leases ------------------------------------------------------------------------------------------------------------------------
+# -- leases
 
 
 def test_a_lease_is_renewed_while_the_process_lives(
@@ -161,7 +164,9 @@ class Busy:
         monkeypatch.setattr(WriterThread, "_put", told)
 
     def __call__(self, *works: Any) -> list[Any]:
-        """Do the works, each in a thread of its own, once all of them wait for the file; the result or error of each."""
+        """Do the works, each in a thread of its own, once all of them wait for the file; the result
+        or error of each.
+        """
         held = threading.Event()
         holder = threading.Thread(
             target=self.store._file.read,
@@ -304,7 +309,9 @@ def test_a_batch_that_cannot_begin_fails_at_once_for_all(
 
 
 def test_a_large_statement_needs_no_folder_for_temporary_files(store: SQLiteStore) -> None:
-    """That may be full, or read-only in a container; and text that is to be deleted may not lie there."""
+    """That may be full, or read-only in a container; and text that is to be deleted may not lie
+    there.
+    """
     assert store._file.read(lambda db: db.execute("PRAGMA temp_store").fetchone()) == (2,)
 
 
@@ -407,7 +414,9 @@ def test_a_transaction_writes_its_own_entries_though_others_wait(
     store: SQLiteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The thread that writes for others waits for this transaction; it must not wait for that thread."""
+    """The thread that writes for others waits for this transaction; it must not wait for that
+    thread.
+    """
     lease, other = (store.create(run_id, program="P", head=head()) for run_id in "rs")
     busy = Busy(store, monkeypatch)
     waiting = [
@@ -440,13 +449,13 @@ def test_the_main_thread_writes_by_itself(
     assert store.append(lease, "x")
 
 
-# -- cancelling --------------------------------------------------------------------------------------------------------------------
+# -- cancelling
 
 
-# -- decisions ---------------------------------------------------------------------------------------------------------------------
+# -- decisions
 
 
-# -- lists, forgetting -------------------------------------------------------------------------------------------------------------
+# -- lists, forgetting
 
 
 @pytest.mark.parametrize("how", ["delete", "redact"])
@@ -468,7 +477,7 @@ def test_what_is_forgotten_is_gone_from_the_file(how: str, tmp_path: Path) -> No
     store.close()
 
 
-# -- waiting, with nobody there ----------------------------------------------------------------------------------------------------
+# -- waiting, with nobody there
 
 
 def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goes_later(
@@ -510,7 +519,9 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A thousand of them; each is a row of the store and nothing else, and goes on seven days later."""
+    """A thousand of them; each is a row of the store and nothing else, and goes on seven days
+    later.
+    """
     another_machine(monkeypatch)
     for i in range(20):
         waiting(store, f"early{i}")
@@ -534,11 +545,13 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
     )
 
 
-# -- files -------------------------------------------------------------------------------------------------------------------------
+# -- files
 
 
 def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_path: Path) -> None:
-    """WAL, `synchronous=FULL` unless it is given up, and nothing that the SQLite of this Python does not have."""
+    """WAL, `synchronous=FULL` unless it is given up, and nothing that the SQLite of this Python
+    does not have.
+    """
     for full_sync, level in ((True, 2), (False, 1)):  # and on macOS through the disk's own cache
         store = SQLiteStore(tmp_path / f"{level}.db", full_sync=full_sync)
         store.create("r", program="P", head=head())
@@ -552,7 +565,9 @@ def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_pa
 
 
 def test_runs_are_kept_without_any_service_or_engine(tmp_path: Path) -> None:
-    """In a fresh process, from `import ferrule` to a run out of the file, no engine is imported, and no client of a service."""
+    """In a fresh process, from `import ferrule` to a run out of the file, no engine is imported,
+    and no client of a service.
+    """
     code = """
 import sys
 import ferrule
@@ -588,7 +603,9 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 
 
 def test_several_processes_create_one_file_at_once(tmp_path: Path) -> None:
-    """SQLite does not wait when it makes a file a write-ahead log, and said at once that the database is locked."""
+    """SQLite does not wait when it makes a file a write-ahead log, and said at once that the
+    database is locked.
+    """
     path, code = (
         tmp_path / "runs.db",
         "import sys\nfrom ferrule import SQLiteStore\nSQLiteStore(sys.argv[1]).list()",
@@ -653,7 +670,9 @@ def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path) -> None:
-    """The write that does not fit is undone as a whole, and said; when there is room again, the run goes on."""
+    """The write that does not fit is undone as a whole, and said; when there is room again, the run
+    goes on.
+    """
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
     store.append(lease, "kept")
@@ -710,7 +729,9 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
-    """Else the child would find a lock of SQLite's own taken, and hang (six of seventeen forks did)."""
+    """Else the child would find a lock of SQLite's own taken, and hang (six of seventeen forks
+    did).
+    """
     store, stop = SQLiteStore(tmp_path / "runs.db"), threading.Event()
 
     def write(name: str) -> None:
@@ -766,7 +787,7 @@ def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Pa
     ]
 
 
-# -- interrupts and stores that are not closed -------------------------------------------------------------------------------------
+# -- interrupts and stores that are not closed
 
 
 @pytest.mark.parametrize("what", ["an entry", "a head"])
@@ -774,7 +795,9 @@ def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open
     tmp_path: Path,
     what: str,
 ) -> None:
-    """SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, or after the one statement that writes an entry."""
+    """SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, or after the one
+    statement that writes an entry.
+    """
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
     other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None, check_same_thread=False)
@@ -889,7 +912,9 @@ def test_a_process_ends_well_while_a_thread_is_inside_sqlite(tmp_path: Path) -> 
 
 
 def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) -> None:
-    """A store that is still open on the deleted one writes nothing into the new one, and the reverse."""
+    """A store that is still open on the deleted one writes nothing into the new one, and the
+    reverse.
+    """
     first = SQLiteStore(tmp_path / "runs.db")
     first.list()
     for path in tmp_path.iterdir():

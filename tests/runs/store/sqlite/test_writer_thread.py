@@ -40,7 +40,9 @@ def test_it_ends_when_there_is_no_lease_left_and_starts_again_when_needed(file: 
 
 
 def test_it_renews_what_is_held_and_gives_back_what_is_not(file: SQLiteFile) -> None:
-    """A lease is held by its object; the thread needs nothing else to know that nobody is at work under it."""
+    """A lease is held by its object; the thread needs nothing else to know that nobody is at work
+    under it.
+    """
     tended: SimpleQueue[tuple[list[Any], list[Any]]] = SimpleQueue()
     lease, other = Lease("r", 1), Lease("s", 2)
     for each in (lease, other):
@@ -209,7 +211,9 @@ def test_a_batch_that_fails_as_a_whole_is_told_to_each(
     file: SQLiteFile,
     error: type[Exception],
 ) -> None:
-    """No caller goes on as if it were written, or waits for ever, whatever the error; the thread goes on."""
+    """No caller goes on as if it were written, or waits for ever, whatever the error; the thread
+    goes on.
+    """
     failures = [error("no room"), error("no room")]
 
     def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
