@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ferrule.encoding.stored import check_fields, parse_json, reading
 from ferrule.errors import ConfigurationError, StoreError
+
+_ALL = st.characters()
+"""Also halves of surrogate pairs."""
 
 
 @dataclass
@@ -80,3 +86,38 @@ def test_whatever_damage_does_is_one_error_that_says_what_was_read() -> None:
     with pytest.raises(StoreError) as raised, reading("The note"):
         raise known
     assert raised.value is known
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(_ALL),
+        lambda values: st.lists(values) | st.dictionaries(st.text(_ALL), values),
+    ),
+    st.booleans(),
+)
+def test_json_is_read_as_python_reads_it(value: Any, ensure_ascii: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ensure_ascii)
+    try:
+        expected: Any = json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        with pytest.raises(ValueError, match="not a JSON value"):
+            parse_json(text)
+        return
+    assert repr(parse_json(text)) == repr(expected)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "a": 2}', "1e400", "-0", "9" * 400, '"\ud800"', b'"\xff"']
+)
+def test_odd_json_is_read_as_python_reads_it(text: Any) -> None:
+    def outcome(read: Any) -> str:
+        try:
+            return repr(read(text))
+        except ValueError:
+            return "refused"
+
+    assert outcome(parse_json) == outcome(json.loads)

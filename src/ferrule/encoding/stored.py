@@ -79,7 +79,7 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         return from_json(text, allow_inf_nan=False)
-    except ValueError:  # not JSON; or deeper than it reads, or half of a surrogate pair
+    except (TypeError, ValueError):  # not JSON, too deep for it, or half of a surrogate pair
         return json.loads(text, parse_constant=_refuse_constant)
 
 

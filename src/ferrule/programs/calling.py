@@ -343,11 +343,19 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
 def take_state(program: Any, inputs: dict[str, Any]) -> Any:
     """Take the run to resume, `resume_state`, out of the keywords of a call.
 
-    It stays there if the program has an input of that name.
+    It stays there if the program has an input of that name. A parameter of `forward` that may be
+    left out is the option itself: udspy's modules write `resume_state=None`.
     """
-    if "resume_state" not in inputs or _has_input(program, "resume_state"):
+    if "resume_state" not in inputs:
+        return None
+    if _has_input(program, "resume_state") and not _names_option(program, "resume_state"):
         return None
     return inputs.pop("resume_state")
+
+
+def _names_option(program: Any, name: str) -> bool:
+    parameter = inspect.signature(_written(program)).parameters.get(name)
+    return parameter is not None and parameter.default is None
 
 
 def take_named(program: Any, inputs: dict[str, Any], name: str, value: Any) -> Any:
