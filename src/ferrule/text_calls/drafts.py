@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 _DEEPEST = 200
 """The largest depth of arguments; deeper ones cannot be written as JSON everywhere."""
-_MOST_EFFORT = 3_000_000
-"""What is read in less than a second. A megabyte of XML, the densest of pages, uses two thirds."""
+_MOST_EFFORT = 2_500_000
+"""What is read in less than a second. A megabyte of XML, the densest of pages, uses most."""
 COST_OF_SIGN = 16
 """What looking at a sign costs. The densest programs have one in thirteen characters."""
 COST_OF_ATTEMPT = 100
 """What it costs to try to read calls where a sign may begin them, be there any or not."""
-COST_OF_CALL = 100
+COST_OF_CALL = 300
 """What a call costs of the budget: an answer has tens, not ten thousands."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.written import split_digits
-from ferrule.text_calls.drafts import faulty, unwritable
+from ferrule.text_calls.drafts import Effort, faulty, unwritable
 from ferrule.text_calls.offers import offers_of
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ def find(text: str, tools: Any, *, thoughts: str | None = None) -> tuple[list[di
     if not offers:
         return [], text
     if not text.strip() and thoughts:
-        return [_fields(draft) for draft in _rescued(thoughts, offers)], text
-    reading = _read(text, offers)
+        drafts = _rescued(thoughts, offers, Effort(len(thoughts)))
+        return [_fields(draft) for draft in drafts], text
+    effort = Effort(len(text))
+    reading = _read(text, offers, effort)
     if reading is None:
         return [], text
     given_up = _given_up(reading, offers)
@@ -54,26 +56,26 @@ def find(text: str, tools: Any, *, thoughts: str | None = None) -> tuple[list[di
         return [_fields(draft) for draft in _together(reading, rest)], rest
     if reading.thoughts and not _rest(text, reading.thoughts):
         start, end = reading.thoughts[-1]
-        drafts = _rescued(text[start:end], offers)
+        drafts = _rescued(text[start:end], offers, effort)
         if drafts:
             return [_fields(draft) for draft in drafts], ""
     return [], text
 
 
-def _read(text: str, offers: OfferedTools) -> Reading | None:
+def _read(text: str, offers: OfferedTools, effort: Effort) -> Reading | None:
     if _SIGNS.isdisjoint(text):
         return None
     from ferrule.text_calls.reader import Reading
 
-    reading = Reading(text, offers)
+    reading = Reading(text, offers, effort)
     reading.run()
     return reading
 
 
-def _rescued(thoughts: str, offers: OfferedTools) -> list[Draft]:
+def _rescued(thoughts: str, offers: OfferedTools, effort: Effort) -> list[Draft]:
     """The calls that end the thoughts of a model that says nothing else."""
-    reading = _read(thoughts, offers)
-    if reading is None or not reading.drafts or reading.thoughts:
+    reading = _read(thoughts, offers, effort)
+    if reading is None or not reading.drafts or reading.thoughts or reading.unread:
         return []
     if any(draft.fault for draft in reading.drafts):
         return []

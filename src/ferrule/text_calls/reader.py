@@ -70,7 +70,7 @@ def _addressed() -> re.Pattern[str]:
 class Reading:
     """One pass over a text, and what it contains."""
 
-    def __init__(self, text: str, offers: OfferedTools) -> None:
+    def __init__(self, text: str, offers: OfferedTools, effort: Effort) -> None:
         self.drafts: list[Draft] = []
         self.spans: list[tuple[int, int]] = []
         """The start and end of the calls, in order."""
@@ -79,7 +79,7 @@ class Reading:
         self._text = text
         self._begin = len(text) - len(text.lstrip(_AROUND))
         self._offers = offers
-        self._effort = Effort(len(text))
+        self._effort = effort
         self.forms = Forms(text, offers, self._effort)
         self._places = Places(text)
         self._repeats = Repeats(text)
@@ -140,6 +140,7 @@ class Reading:
         if is_ending(mark):
             if self._is_mention(start, end):
                 return end
+            self._effort.spend(COST_OF_SIGN)
             self._forget()
             return self._think(0, start, end)
         if mark.word in self._unclosed:
