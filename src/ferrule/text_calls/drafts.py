@@ -15,7 +15,7 @@ _MOST_EFFORT = 2_500_000
 COST_OF_SIGN = 16
 """What looking at a sign costs. The densest programs have one in thirteen characters."""
 COST_OF_ATTEMPT = 100
-"""What it costs to try to read calls where a sign may begin them, be there any or not."""
+"""What an attempt to read calls at a sign costs, whether or not there are any."""
 COST_OF_CALL = 300
 """What a call costs of the budget: an answer has tens, not ten thousands."""
 
@@ -67,8 +67,8 @@ class Effort:
     """A budget, in characters, for what is read more than once.
 
     It bounds the time for texts that were written to cost more than pages of HTML, JSON, logs and
-    programs do; `find` tells the model of one that used it up. It never lasts longer than a second:
-    an answer of a megabyte has no more calls than one of 400 KB.
+    programs do; `find` tells the model of one that used it up. It stops growing where reading takes
+    about a second: an answer of a megabyte has no more calls than one of 400 KB.
     """
 
     __slots__ = ("left",)

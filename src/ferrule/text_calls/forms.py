@@ -363,7 +363,7 @@ class Forms:
         if value is None:
             return self._broken(offset) if is_marked else None
         if value.repairs:
-            self._effort.spend(value.end - offset)  # our own parser is slower than JSON's
+            self._effort.spend(value.end - offset)  # our own parser is slower than that for JSON
         drafts = drafts_of(value.content, self._offers, marked=is_marked)
         if not drafts:
             return None

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 OnLimit = Literal["raise", "extract"]
 _STEP_OUTPUTS = frozenset({"next_thought", "next_intention", "next_tool_name", "next_tool_args"})
-"""The outputs of `agent.react.signature`, by which it is told from the agent's own."""
+"""The outputs of `agent.react.signature`: they distinguish it from the agent's own signature."""
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are options, unless an input has that name."""
 OPTIONS_OF_CALL = (*OWN_KEYWORDS, "limits", "on_limit", "demos")
