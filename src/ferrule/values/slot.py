@@ -111,6 +111,12 @@ class Slot(str):
         """Whether this is about the question whether a call may run."""
         return _CONSENT.search(self) is not None
 
+    @property
+    def consent_of(self) -> tuple[Slot, int]:
+        """The call that a slot of `consent` asks about, and how often it was asked before."""
+        call, _, number = self.rpartition("?a")
+        return Slot(call), int(number)
+
     def decision(self, starts: int) -> Slot:
         """The slot of a decision on this call after `starts` interrupted starts."""
         return Slot(f"{self}?{starts}")

@@ -301,7 +301,8 @@ def _was_refused(run: RunState, slot: Slot) -> bool:
     unread = run.journal.unread
     if not slot.is_of_consent or slot in unread:
         return False
-    entry = unread.get(slot.rpartition("?a")[0])
+    call, _ = slot.consent_of
+    entry = unread.get(call)
     return entry is not None and entry.kind == "result"
 
 
@@ -440,8 +441,7 @@ def _is_void(frame: Frame, slot: Slot, entry: Entry, subject: Subject) -> bool:
         return False
     if frame.run.journal.ahead(frame.path, frame.acts) is not None:  # the step is over
         return False
-    call, _, number = slot.rpartition("?a")
-    return _has_run(frame, Slot(call), int(number)) is None
+    return _has_run(frame, *slot.consent_of) is None
 
 
 def is_void(run: RunState, entry: Entry, subject: Subject) -> bool:
