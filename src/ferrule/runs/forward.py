@@ -6,6 +6,7 @@ programs at once.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ferrule import settings
@@ -160,8 +161,6 @@ async def gather(*branches: Awaitable[Any]) -> Any:
     it can. If any raises, the first error in branch order is raised after all have ended, and no
     questions are asked. Otherwise the questions of all waiting branches are pending together.
     """
-    import asyncio
-
     here = settings.scope()
     frame: Frame | None = here.frame
     frames: list[Frame | None] = [None] * len(branches)

@@ -69,8 +69,6 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
 
     Stopping this execution, or one around it, cancels the await (`CancelledError(STOPPED)`).
     """
-    import asyncio  # imported late: sync tools do not need it
-
     around = [place for place in _around(life) if type(place) is Execution]
     task: Any = asyncio.current_task()
     for execution in around:
@@ -222,8 +220,6 @@ class CallPlace(Struct):
 
         Raises `CancelledError(STOPPED)` then, by which sync code that waits knows it.
         """
-        import asyncio
-
         halts = halts_of(self)
         try:
             with cancelled_by(halts):

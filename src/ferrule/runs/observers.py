@@ -6,6 +6,7 @@ Also the functions that a tool or a program calls about its own run (`progress`,
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 import threading
@@ -25,7 +26,6 @@ from ferrule.values.calls.context import Context
 from ferrule.values.conversation.exchange import exchanges
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Mapping
 
     from ferrule.observers import Observer
@@ -76,8 +76,6 @@ class EventLog:
     """An observer that keeps the events of a run for all its readers."""
 
     def __init__(self, take: Observer, earlier: Iterable[events.Event]) -> None:
-        import asyncio
-
         self._take = take
         self.events: list[events.Event] = list(earlier)
         self.changed = asyncio.Event()
@@ -93,8 +91,6 @@ class EventLog:
         self._wake(event)
 
     def _change(self, _: object = None) -> None:
-        import asyncio
-
         before, self.changed = self.changed, asyncio.Event()
         before.set()
 
@@ -114,8 +110,6 @@ def from_any_thread(put: Callable[[events.Event], None]) -> Callable[[events.Eve
     Sync tools report progress from worker threads, but only the loop's thread may use an asyncio
     queue. The loop is woken once for all events that come before it runs.
     """
-    import asyncio
-
     loop, home = asyncio.get_running_loop(), threading.get_ident()
     waiting: list[events.Event] = []
     waiting_changes = threading.Lock()

@@ -5,6 +5,7 @@ The driver works on these; `run.py` adds the public methods.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from contextlib import suppress
@@ -620,12 +621,13 @@ class RunState:
 
         The run waits, has failed, or was cancelled.
         """
-        if self.root is not None and isinstance(self.root.life, Execution) and self.root.life.left:
-            import asyncio  # late: a cancelled task has loaded it already
-
-            if isinstance(error, asyncio.CancelledError):
-                # The run was cancelled, not the caller's task.
-                error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
+        life = None
+        if self.root is not None:
+            life = self.root.life
+        stream_was_left = isinstance(life, Execution) and life.left
+        if stream_was_left and isinstance(error, asyncio.CancelledError):
+            # The run was cancelled, not the caller's task.
+            error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
         self._end()
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions

@@ -7,6 +7,7 @@ run; its journal keeps the acts so far.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from bisect import bisect_right
@@ -35,7 +36,6 @@ from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator, Iterator
 
     from pydantic import TypeAdapter
@@ -117,8 +117,6 @@ class EventStream(Typed[S]):
         if self._task is not None:
             await _stop(self._task)
         if ending:
-            import asyncio
-
             futures = [asyncio.ensure_future(asyncio.wrap_future(future)) for future in ending]
             await asyncio.wait(futures, timeout=_GRACE_S)
 
@@ -135,8 +133,6 @@ class EventStream(Typed[S]):
             life = self.run.root.life
         if not isinstance(life, Execution):
             return []
-        import asyncio
-
         life.left = True
         ending: list[Future[None]] = []
         # Cancel all before waiting for any: one may wait for another.
@@ -212,8 +208,6 @@ class EventStream(Typed[S]):
             self._raise_failure()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        import asyncio
-
         self._claim()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         with settings.overriding(self._settings):
@@ -248,8 +242,6 @@ class EventStream(Typed[S]):
         even for a later stream of the same run: `EventStream(run).follow(after=...)` continues a
         run that waited.
         """
-        import asyncio
-
         if self._log is None:
             self._claim()
             self._log = log = EventLog(self._outputs.take, self._earlier_events())
@@ -425,8 +417,6 @@ def _is_within(run: Run) -> bool:
 
 async def _stop(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait until it ends, ignoring its error."""
-    import asyncio
-
     if not task.done():
         cancel_once(task)
     await asyncio.wait((task,))

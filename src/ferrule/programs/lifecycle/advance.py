@@ -6,6 +6,7 @@ decides whether there is work, and which process does it.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -31,7 +32,6 @@ from ferrule.runs.store.stored_run import StoredRun
 from ferrule.settings import with_settings_of_call
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterable
 
     from ferrule.concurrency.pool import ThreadPool
@@ -116,8 +116,6 @@ async def advance_in_thread(
     cancels the run's async tools and puts the run back into the queue. A thread that is blocked, by
     a tool or a model call, is abandoned: its later writes are refused.
     """
-    import asyncio
-
     loaded: list[Run] = []
 
     def segment() -> Advanced | None:
@@ -148,8 +146,6 @@ async def advance_in_thread(
 
 
 async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
-    import asyncio
-
     # Retrieve the error: the caller gets the cancellation.
     working.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     for run in loaded:

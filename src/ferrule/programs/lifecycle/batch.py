@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections import Counter
@@ -40,7 +41,6 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Generator, Sequence
     from typing import Never
 
@@ -165,8 +165,6 @@ async def arun_batch(
     **options: Any,
 ) -> Any:
     """See `Module.abatch`."""
-    import asyncio
-
     if options["via"] is not None and max_concurrency is not None:
         raise ConfigurationError(
             '`via="provider"` sends all requests together: leave out `max_concurrency`.'
@@ -217,8 +215,6 @@ async def arun_batch(
 
 async def _resume_in_time(batch: _Batch, index: int, item: Run[Any]) -> None:
     """Execute the run of an item, on this event loop. Raises the error of one that is late."""
-    import asyncio
-
     limit = asyncio.timeout(batch.timeout)
     try:
         async with limit:
@@ -246,8 +242,6 @@ async def _carry(batch: _Batch, requests: ProviderRequests, items: list[asyncio.
 
 async def _stop(carrier: asyncio.Task[None]) -> None:
     """End the carrying of requests; raises the error with which it ended by itself."""
-    import asyncio
-
     carrier.cancel()
     with suppress(asyncio.CancelledError):
         await carrier

@@ -8,6 +8,7 @@ or by awaiting.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import GeneratorType
@@ -251,8 +252,6 @@ async def _aforward(
     try:
         return await program.aforward(*args, **inputs)
     except Suspended:
-        import asyncio  # late: sync tools do not need it
-
         while frame.active:  # noqa: ASYNC110  a program may end in another thread
             await asyncio.sleep(_POLL_S)
         raise

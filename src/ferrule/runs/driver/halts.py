@@ -9,6 +9,7 @@ Programs are not waited for here, but step by step: each of their own waits ends
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,6 +109,4 @@ def ended_error(frame: Frame, life: Any) -> BaseException:
         elif life.halt.is_set:
             break
         life = life.outer
-    import asyncio  # late: sync programs do not need it
-
     return asyncio.CancelledError(STOPPED)

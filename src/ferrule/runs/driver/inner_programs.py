@@ -12,6 +12,7 @@ has if it goes on: `keep_caught` then journals the failure.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.stored import reading
@@ -91,7 +92,6 @@ def hand_up(frame: Frame) -> None:
 
 
 def _task_or_thread() -> Any:
-    import asyncio  # late: sync programs do not need it
     import threading
 
     try:

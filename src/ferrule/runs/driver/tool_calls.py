@@ -18,6 +18,7 @@ place, so that the pool cannot wait for itself.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -414,8 +415,6 @@ def _run_in_threads(calls: list[_Live], run: Callable[[_Live], None]) -> None:
 async def _run_in_tasks(
     calls: list[_Live], run: Callable[[_Live], Coroutine[Any, Any, None]]
 ) -> None:
-    import asyncio  # late: sync programs do not need it
-
     async def one_by_one() -> None:
         for live in calls:
             if not _is_concurrent(live):

@@ -18,6 +18,7 @@ look-up of a slot is atomic.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from bisect import bisect_left
 from collections import defaultdict
@@ -114,8 +115,6 @@ class Journal:
         try:
             await later(entry)
         except BaseException as error:
-            import asyncio  # late: a cancelled task has loaded it
-
             is_written = isinstance(error, asyncio.CancelledError) and error.__cause__ is None
             if is_written and entry.kind != "begun":  # a start may have been refused instead
                 self.entries.append(entry)
