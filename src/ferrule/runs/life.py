@@ -47,6 +47,7 @@ class Execution(Struct):
     outer: Any = None
     """The tool call in which this run was started; None if no tool started it."""
     over: bool = False
+    """Whether it ended, even if threads and tasks still work for it."""
     left: bool = False
     """Whether the run's stream was closed early, which counts as cancelling the run."""
     is_stopped: bool = False
@@ -69,22 +70,22 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
 
     Stopping this execution, or one around it, cancels the await (`CancelledError(STOPPED)`).
     """
-    around = [place for place in _around(life) if type(place) is Execution]
+    executions = [place for place in _around(life) if isinstance(place, Execution)]
     task: Any = asyncio.current_task()
-    for execution in around:
+    for execution in executions:
         execution.awaited.add(task)
     try:
-        if any(execution.is_stopped for execution in around):  # just now: do not begin
+        if any(execution.is_stopped for execution in executions):  # just now: do not begin
             if inspect.iscoroutine(value):
                 value.close()
             raise asyncio.CancelledError
         return await value
     except asyncio.CancelledError:
-        if any(execution.is_stopped for execution in around):
+        if any(execution.is_stopped for execution in executions):
             raise asyncio.CancelledError(STOPPED) from None
         raise
     finally:
-        for execution in around:
+        for execution in executions:
             execution.awaited.discard(task)
 
 
@@ -101,7 +102,7 @@ def halts_of(life: Any) -> list[Halt]:
 
 
 class InnerSpending(Struct):
-    """What another run has spent that a tool's function started."""
+    """What a run has spent that a tool's function started."""
 
     budget: Budget
     usage: Callable[[], Usage]
@@ -111,7 +112,7 @@ class InnerSpending(Struct):
 
 
 class SoFar(Struct):
-    """What a `Context` reads of its run."""
+    """What a `Context` can read of its run, as the run is at one of its acts."""
 
     run: Any
     """The `RunState`."""
@@ -142,7 +143,7 @@ class SoFar(Struct):
 
     @property
     def sources(self) -> Sequence[Source]:
-        """The untrusted results before it."""
+        """The untrusted results that the program read before this act."""
         return sources_before(self.frame, self.act)
 
     @property
@@ -160,15 +161,15 @@ class CallPlace(Struct):
     frame: Any = None
     """The `Frame` that made the call: programs inside the tool share its budget and its end.
 
-    Untyped, because `state.py` imports this module."""
+    Untyped, because `runs/state.py` imports this module."""
     slot: str = ""
     checked: CheckedCall | None = None
     db: Any = None
     """The database of a transactional tool, inside a transaction of the store."""
     inputs: Any = None
-    """Questions that the tool's MCP server asks a person during the call (`elicitation.py`).
+    """The `Inputs` of the call: questions that the tool's MCP server asks a person during it.
 
-    None for local tools."""
+    None for local tools. Untyped like `frame`: `driver/elicitation.py` needs `runs/state.py`."""
     over: bool = False
     """Whether the call ended, even if its thread still runs after a timeout."""
     halt: Halt = field(default_factory=Halt)
@@ -178,15 +179,15 @@ class CallPlace(Struct):
     direct_calls: int = 0
     """How many tools that take a `Context` the tool's function has called directly."""
     inner_runs: dict[str, InnerSpending] = field(default_factory=dict[str, "InnerSpending"])
-    """What other runs have spent that the tool's function started, by their ids."""
+    """What the runs have spent that the tool's function started, by their ids."""
     token: str = ""
     """The token in the `result_url` that the tool has read; empty if it has not read it.
 
-    It permits to deliver the result, so no record, event or page may show it."""
+    Whoever has it can deliver the result, so no record, event or page may show it."""
 
     @property
     def outer(self) -> Any:
-        """The execution or program call that made this call."""
+        """The execution or call in which this call was made; None for a direct call."""
         if self.frame is not None:
             return self.frame.life
         return None
@@ -230,15 +231,17 @@ class CallPlace(Struct):
             raise
 
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
-        """The tool's `Context`.
+        """The `Context` of a tool that takes one.
 
-        For this call, or for a call that its function makes directly to another tool.
+        The tool is this call's own, or another one that its function calls directly.
         """
         slot, db = self.slot, self.db
         is_own = self.checked is not None and self.checked.arguments is arguments
         if not is_own:
+            # A key of its own for each direct call. The transaction belongs to the call of the run.
             slot, db = f"{slot}>{self.direct_calls}", None
             self.direct_calls += 1
+        # Read now: the tool may ask for its address in a thread of its own, without settings.
         links = settings.setting("result_links")
         starter = self.run_id
         if self.frame is not None:
@@ -304,7 +307,7 @@ def cancelled_around(life: Any) -> CallPlace | None:
 
     Everything that a cancelled tool call started stops with it.
     """
-    while (life := life.outer) is not None:
-        if isinstance(life, CallPlace) and life.cancelled:
-            return life
+    for place in _around(life.outer):
+        if isinstance(place, CallPlace) and place.cancelled:
+            return place
     return None
