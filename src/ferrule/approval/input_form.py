@@ -1,10 +1,11 @@
-"""What a question takes as its answer: the fields of a form, or the result of a call.
+"""The answers of two kinds of questions: a form that is filled in, and a result that is delivered.
 
-The form of an `input` question has plain fields that a person fills in for an MCP server.
+A question of the kind `input` has a form, which a person fills in for an MCP server: the JSON
+Schema of an object whose fields are texts, numbers, booleans or choices (MCP 2025-11-25,
+client/elicitation). Defaults of the schema apply to fields that the person leaves out (SEP-1034).
 
-A server asks with the JSON Schema of an object whose fields are texts, numbers, booleans or
-choices (MCP 2025-11-25, client/elicitation). Defaults of the schema apply to fields that the
-person leaves out (SEP-1034).
+A question of the kind `result` takes the result of a call that ends outside the run, as JSON or as
+text.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SECRET = pattern(
     r"|recovery[\W_]*code|one[\W_]*time[\W_]*code|\botp\b",
     re.IGNORECASE,
 )
-"""Words for secrets; a server that hides what it asks for is not found."""
+"""Words for secrets. A server that asks for one in other words is not noticed."""
 Form = Mapping[str, Any] | None
 """The JSON Schema of an object with plain fields; None for no form."""
 
@@ -82,19 +83,20 @@ def agree_to_form(form: Form) -> dict[str, Any]:
 def read_form(form: Form, text: str) -> dict[str, Any]:
     """Read a typed answer as the values of a form.
 
-    It is a JSON object, or the value itself if only one field is missing. Raises a `DecisionError`
-    that names the fields for any other text.
+    It is a JSON object, or a value alone if only one field can be meant. For any other text, raises
+    a `DecisionError` that names the fields.
     """
     answer = json_or_none(text)
     if isinstance(answer, dict):
         return cast("dict[str, Any]", answer)
     fields = form_fields(form)
-    missing = _fields_without_default(form) or list(fields)
-    if len(missing) != 1:
+    # A lone value is for the only field that needs one, or for the only field.
+    candidates = _fields_without_default(form) or list(fields)
+    if len(candidates) != 1:
         raise DecisionError(
             f"This form takes a JSON object with {describe_form(form)}; found {shown(text)}."
         )
-    name = missing[0]
+    name = candidates[0]
     # A text field takes the words as they were typed, even if they happen to be JSON ("12").
     if fields[name].get("type") == "string" or answer is None:
         return {name: text}
@@ -115,8 +117,11 @@ def describe_form(form: Form) -> str:
     return ", ".join(descriptions) or "no fields"
 
 
-def result_of_text(returns: Form, text: str) -> Any:
-    """A result that was written as text: JSON if that fits the declared type, else the text."""
+def result_of_text(returns: Mapping[str, Any] | None, text: str) -> Any:
+    """A result that was written as text: JSON if that fits the declared type, else the text.
+
+    `returns` is the JSON Schema of that type; None if the tool declares none.
+    """
     try:
         value = parse_json(text)
     except (ValueError, RecursionError):
@@ -126,7 +131,7 @@ def result_of_text(returns: Form, text: str) -> Any:
     return value
 
 
-def result_problems(returns: Form, value: Any) -> tuple[str, ...]:
+def result_problems(returns: Mapping[str, Any] | None, value: Any) -> tuple[str, ...]:
     """Why a value does not fit the declared type of a result; empty if it fits."""
     if returns is None:
         return ()
@@ -143,11 +148,10 @@ def json_or_none(text: str) -> Any:
 
 def _describe_type(schema: Mapping[str, Any]) -> str:
     choices = _list_or_empty(schema.get("enum"))
-    if not choices:  # choices with titles are a `oneOf` of constants
-        branches = _list_or_empty(schema.get("oneOf"))
-        choices = [
-            branch["const"] for branch in branches if is_object(branch) and "const" in branch
-        ]
+    if not choices:
+        # Choices with titles are a `oneOf` of constants.
+        options = _list_or_empty(schema.get("oneOf"))
+        choices = [option["const"] for option in options if is_object(option) and "const" in option]
     if choices:
         return " or ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
     return str(schema.get("type", "any"))
