@@ -1,4 +1,4 @@
-"""Other things that become tools: LangChain's tools, entries of MCP lists, and declarations.
+"""What can become a tool: functions, LangChain's tools, entries of MCP lists, declarations.
 
 LangChain (`BaseTool` of langchain-core 1.x) is never imported here: a LangChain tool has imported
 it already.
@@ -19,8 +19,10 @@ from ferrule.values.provider_tools import ProviderTool
 def tool_options(thing: Any) -> dict[str, Any]:
     """The options of `Tool(...)` for anything that can become a tool.
 
-    It is a callable, a LangChain tool, an entry of an MCP list, or a declaration (canonical or
-    flat).
+    A declaration is a dict in OpenAI's form, `{"type": "function", "function": {...}}`, or only its
+    inner part.
+
+    Raises `ToolDefinitionError` for anything else.
     """
     if isinstance(thing, ProviderTool):
         raise ToolDefinitionError(
@@ -44,7 +46,7 @@ def tool_options(thing: Any) -> dict[str, Any]:
     hint = ""
     if hasattr(thing, "name"):
         hint = (
-            " Of another library's tool, pass the function that it was made of, "
+            " If it is a tool of another library, pass the function behind it, "
             "or a function that calls it."
         )
     raise ToolDefinitionError(
@@ -54,7 +56,10 @@ def tool_options(thing: Any) -> dict[str, Any]:
 
 
 def refuse_without_object(thing: Any) -> None:
-    """Raise for a method or a program of which there is only the class."""
+    """Raise `ToolDefinitionError` for a program's class, and for a method of a class.
+
+    Both can be called, but a model cannot pass the object that they need.
+    """
     if isinstance(thing, type) and callable(getattr(thing, "as_tool", None)):
         raise ToolDefinitionError(
             f"`{thing.__name__}` is a class, and a tool needs one of its objects: "
@@ -102,13 +107,15 @@ def langchain_options(tool: Any) -> dict[str, Any]:
         raise ToolDefinitionError(
             f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}."
         )
-    model = tool.tool_call_schema
+    # LangChain's own schema for models: `args_schema` without the injected arguments. Either is a
+    # pydantic model, or a JSON Schema, which has no injected arguments.
+    schema_for_models = tool.tool_call_schema
     fields: dict[str, Any] = getattr(tool.args_schema, "model_fields", {})
-    declared = getattr(model, "model_fields", fields)
+    fields_for_models = getattr(schema_for_models, "model_fields", fields)
     injected = [
         f"`{name}`"
         for name, field in fields.items()
-        if field.is_required() and name not in declared
+        if field.is_required() and name not in fields_for_models
     ]
     if injected:
         raise ToolDefinitionError(
@@ -120,7 +127,7 @@ def langchain_options(tool: Any) -> dict[str, Any]:
         "func": _make_runner(tool),
         "name": tool.name,
         "description": tool.description or "",
-        "schema": _langchain_schema(model),
+        "schema": _langchain_schema(schema_for_models),
     }
 
 
@@ -132,8 +139,9 @@ def _langchain_schema(model: Any) -> dict[str, Any]:
     else:  # a pydantic 1 model, which LangChain still accepts
         schema = strip_titles(model.schema())
     schema = inline_definitions(schema)
-    for generated in ("title", "description"):
-        schema.pop(generated, None)
+    # They repeat the tool's name and description.
+    schema.pop("title", None)
+    schema.pop("description", None)
     # LangChain silently drops unknown arguments, but a model should see its mistake.
     return {**schema, "additionalProperties": schema.get("additionalProperties", False)}
 

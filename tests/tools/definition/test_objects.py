@@ -59,7 +59,7 @@ class TestObjects:
     def test_an_object_that_cannot_be_called_is_refused_with_the_cure(self):
         with pytest.raises(
             ToolDefinitionError,
-            match="Of another library's tool, pass the function that it was made of",
+            match="pass the function behind it",
         ):
             Tool.of(Uncalled())
         with pytest.raises(ToolDefinitionError, match=r"found 5\.$"):
