@@ -25,14 +25,18 @@ from ferrule.programs.code_mode.stubs import MODULES
 from ferrule.record import CheckedStruct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _MOST_WORKERS = 1_000
-"""No limit in practice: a session waits for tools and people of its run with its worker."""
+"""High, because a session keeps its worker while its run waits for tools and people."""
 _MOST_STOPS = 1_000_000
-"""Of the interpreter for the host, in a session. `CodeMode.calls` is the limit that users see."""
+"""How often a session may stop for us, at a call or an unknown name.
+
+High, because `CodeMode.calls` is the limit that users see.
+"""
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has only the second
 _SIZED = frozenset({"list", "tuple", "dict", "set", "frozenset", "str", "bytes"})
+"""The types of values whose size a model is told."""
 _WARNING = re.compile(r"\S+:\d+:\d+: warning\[")
 """How the checker begins a line about code that runs and may not do what is meant."""
 _INSTEAD = {
@@ -62,12 +66,16 @@ _INSTEAD = {
 }
 """Words of an error about Python that the interpreter does not run, and what to write instead."""
 _TIMES_THE_CALLS = 2
-"""A call beyond the limit is an error, which code may catch, and beyond this it is stopped.
+"""A snippet is stopped at this many times `CodeMode.calls`.
 
-The limit of seconds does not count the time of the host, so it would end such a loop late.
+A call beyond the limit is an error in the snippet, which a loop may catch for ever. Time spent here
+does not count as seconds of the snippet, so that limit would come late.
 """
 _TIMES_IN_REPLAY = 10
-"""What took less than the limit before a crash must not reach it on a slower machine."""
+"""A resumed run may compute this many times longer.
+
+What took less than the limit before a crash must not reach it on a slower machine.
+"""
 _REACHED_LIMIT = (TimeoutError, MemoryError)
 """The errors with which the interpreter stops a snippet at its limit of time or memory."""
 _MOST_PRINTED_BYTES = 10_000_000
@@ -199,13 +207,15 @@ class CodeSession:
         self._worker_pid: int = self._session.worker_pid  # None while the worker is at work
         self._bounds = bounds
         self._functions: frozenset[str] = frozenset()
-        self._calls: dict[int, HostCall] = {}
-        self._made = 0
+        self._unanswered: dict[int, HostCall] = {}
+        """The calls that the snippet has made and that have no answer yet, by id."""
+        self._calls_made = 0
         """How many calls the snippet has made, with those beyond the limit."""
         self._snapshot: Any = None
         self._is_at_work = False
         """Whether the worker runs code now, perhaps for another thread."""
         self._code = b""
+        """In bytes, because the interpreter gives positions in bytes."""
         self._result_name = ""
         self._printed = self._monty.CollectString()
         self.pending: tuple[HostCall, ...] = ()
@@ -232,7 +242,7 @@ class CodeSession:
         self._functions = frozenset(functions)
         self._code = code.encode()
         self._result_name = result_name
-        self._calls, self._made = {}, 0
+        self._unanswered, self._calls_made = {}, 0
         # Not a function of ours: Ctrl-C, raised in it, would become an error of the snippet.
         most_bytes = max(_MOST_PRINTED_BYTES, 4 * self._bounds.output_chars)
         self._printed = self._monty.CollectString(max_bytes=most_bytes)
@@ -245,7 +255,7 @@ class CodeSession:
         """Continue with the answers to the pending calls, by their ids."""
         snapshot = self._snapshot
         for call in self.pending:
-            del self._calls[call.id]
+            del self._unanswered[call.id]
         self.pending = ()
         return self._advance(lambda: snapshot.resume(dict(answers)))
 
@@ -260,7 +270,7 @@ class CodeSession:
     @property
     def unawaited(self) -> list[HostCall]:
         """The calls that the snippet wrote without awaiting them. They have not run."""
-        return list(self._calls.values())
+        return list(self._unanswered.values())
 
     def close(self) -> None:
         """Give the worker back. One that is at work is killed, because it would be waited for."""
@@ -285,13 +295,14 @@ class CodeSession:
             code, print_callback=self._printed, skip_type_check=not is_checked
         )
 
-    def _advance(self, resume: Any) -> Stop | None:
+    def _advance(self, resume: Callable[[], Any]) -> Stop | None:
+        """Run the snippet until it awaits calls (`pending`), ends (`value`) or raises (`error`)."""
         monty = self._monty
         self._is_at_work = True
         try:
             snapshot = resume()
             while not isinstance(snapshot, (monty.MontyComplete, monty.FutureSnapshot)):
-                snapshot = self._pass_by(snapshot)
+                snapshot = self._go_on(snapshot)
             if isinstance(snapshot, monty.MontyComplete) and self._result_name:
                 self.value = self._describe(self._result_name)
         except monty.MontyTypingError as error:
@@ -310,7 +321,8 @@ class CodeSession:
             self._snapshot = snapshot
             if isinstance(snapshot, monty.FutureSnapshot):
                 # In the order of the code: the interpreter names them in any order.
-                self.pending = tuple(self._calls[id_] for id_ in sorted(snapshot.pending_call_ids))
+                ids = sorted(snapshot.pending_call_ids)
+                self.pending = tuple(self._unanswered[id_] for id_ in ids)
         finally:
             self._is_at_work = False
         return None
@@ -338,8 +350,11 @@ class CodeSession:
             size = self._session.feed_run(f"len({name})", skip_type_check=True)
         return CodeValue(text, kind, size)
 
-    def _pass_by(self, snapshot: Any) -> Any:
-        """Go on at a stop that no tool is needed for."""
+    def _go_on(self, snapshot: Any) -> Any:
+        """Answer a stop of the interpreter at once, and return its next one.
+
+        A call is noted, and answered with a future: its tool runs when the snippet awaits it.
+        """
         if isinstance(snapshot, self._monty.NameLookupSnapshot):
             if snapshot.variable_name in self._functions:
                 return snapshot.resume(value=_function_named(snapshot.variable_name))
@@ -350,15 +365,15 @@ class CodeSession:
         if name not in self._functions:
             message = f"name {name!r} is not defined"
             return snapshot.resume({"exc_type": "NameError", "message": message})
-        self._made += 1
-        if self._made > _TIMES_THE_CALLS * self._bounds.calls:
+        self._calls_made += 1
+        if self._calls_made > _TIMES_THE_CALLS * self._bounds.calls:
             raise _EndlessError
-        if len(self._calls) >= self._bounds.calls:
-            return snapshot.resume(
-                {"exc_type": "RuntimeError", "message": too_many(self._bounds.calls)}
-            )
+        # `snippets.py` counts the calls that are awaited. Those that are not would fill the memory.
+        if len(self._unanswered) >= self._bounds.calls:
+            message = too_many(self._bounds.calls)
+            return snapshot.resume({"exc_type": "RuntimeError", "message": message})
         line = self._code[: snapshot.position.start].count(b"\n") + 1
-        self._calls[snapshot.call_id] = HostCall(
+        self._unanswered[snapshot.call_id] = HostCall(
             snapshot.call_id, name, snapshot.args, snapshot.kwargs, line
         )
         return snapshot.resume({"future": ...})
