@@ -237,8 +237,8 @@ def _all_calls(calls: Iterable[CallInStep]) -> Iterable[CallInStep]:
     """Calls, each with those that its code made."""
     for call in calls:
         yield call
-        for made in call.made.values():
-            yield from _all_calls(made)
+        for calls_of_line in call.calls_by_line.values():
+            yield from _all_calls(calls_of_line)
 
 
 def _call_texts(name: str, shown: CallInStep) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the template of a step (`step.html`) shows: its calls with their states, and results."""
+"""The values that the template of a step (`step.html`) shows: calls, states and results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LINE_OF_CODE = re.compile(r"([> ]) +(\d+) (.*)")
 """A line in a question about a call that code made (`code_mode/snippets.py`)."""
-_PICTURES = {
+_PICTURE_STARTS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF87a": "image/gif",
@@ -48,8 +48,10 @@ class CallInStep(Struct, kw_only=True):
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
     code: str | None = None
     """The code that the model wrote as this call."""
-    made: dict[int, list[CallInStep]] = field(default_factory=dict[int, "list[CallInStep]"])
-    """The calls that the code made, by line."""
+    calls_by_line: dict[int, list[CallInStep]] = field(
+        default_factory=dict[int, "list[CallInStep]"]
+    )
+    """The calls that the code made, by the line of it that made them."""
 
     @property
     def took_s(self) -> float | None:
@@ -60,9 +62,10 @@ class CallInStep(Struct, kw_only=True):
 
 
 class QuestionNote(Struct, kw_only=True):
-    """What a person must know besides a call, its text and its code apart."""
+    """The note of a question (what a person must know besides the call), split for the page."""
 
     text: str
+    """The note without its lines of code."""
     lines: list[tuple[int, str, bool]]
     """The lines of code: number, line, and whether it is the one that is asked about."""
 
@@ -76,20 +79,22 @@ class Picture(Struct, frozen=True):
 
 
 def calls_of(beat: Beat) -> list[CallInStep]:
-    """The calls of a step. Those that code made are with their lines of it."""
-    calls = [_shown(call, number) for number, call in enumerate(beat.calls)]
-    by_id = {shown.call.call_id: shown for shown in calls if shown.code is not None}
+    """The calls that the model made in a step. Each call of code has the calls that it made."""
+    calls = [_call_in_step(call, number) for number, call in enumerate(beat.calls)]
+    code_calls = {call.call.call_id: call for call in calls if call.code is not None}
     outer: list[CallInStep] = []
-    for shown in calls:
-        place = place_in_code(shown.call.call_id)
-        if place is None or place.code_call not in by_id:
-            outer.append(shown)
+    for call in calls:
+        place = place_in_code(call.call.call_id)
+        if place is None or place.code_call not in code_calls:
+            outer.append(call)
         else:
-            by_id[place.code_call].made.setdefault(place.line, []).append(shown)
+            code_call = code_calls[place.code_call]
+            code_call.calls_by_line.setdefault(place.line, []).append(call)
     return outer
 
 
-def _shown(call: CallBeat, number: int) -> CallInStep:
+def _call_in_step(call: CallBeat, number: int) -> CallInStep:
+    # An agent's end does not run, so it has no result: its arguments are the answer.
     if call.name == "finish" and call.result is None and not call.begun:
         outputs = list((call.written or {}).values())
         answer = None
@@ -125,15 +130,15 @@ def _state_of(call: CallBeat) -> str:
 
 def read_note(note: str) -> QuestionNote:
     """The parts of a question's note."""
-    words: list[str] = []
+    text_lines: list[str] = []
     lines: list[tuple[int, str, bool]] = []
     for line in note.split("\n"):
         numbered = _LINE_OF_CODE.fullmatch(line)
         if numbered is None:
-            words.append(line)
+            text_lines.append(line)
         else:
             lines.append((int(numbered[2]), numbered[3], numbered[1] == ">"))
-    return QuestionNote(text="\n".join(words).strip("\n"), lines=lines)
+    return QuestionNote(text="\n".join(text_lines).strip("\n"), lines=lines)
 
 
 def pictures_of(result: ToolResult) -> dict[int, Picture]:
@@ -144,7 +149,8 @@ def pictures_of(result: ToolResult) -> dict[int, Picture]:
     for place, part in enumerate(result.content):
         media_type = picture_type(part)
         if media_type and isinstance(part, Image):
-            pictures[place] = Picture(media_type, len(part.data or "") * 3 // 4)
+            base64_chars = len(part.data or "")
+            pictures[place] = Picture(media_type, base64_chars * 3 // 4)
     return pictures
 
 
@@ -162,9 +168,12 @@ def picture_type(part: Part) -> str:
     if not isinstance(part, Image) or not part.data:
         return ""
     try:
-        start = b64decode(part.data[:16])
+        start = b64decode(part.data[:16])  # the first 12 bytes
     except ValueError:
         return ""
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
         return "image/webp"
-    return next((kind for first, kind in _PICTURES.items() if start.startswith(first)), "")
+    for magic, media_type in _PICTURE_STARTS.items():
+        if start.startswith(magic):
+            return media_type
+    return ""
