@@ -57,6 +57,7 @@ class Sampling(Struct, frozen=True):
     """How the tokens of one answer are chosen. None leaves a value to the model's own default."""
 
     max_tokens: int | None = None
+    """Before it generates, the model sets it to what the context window has room for, at most."""
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None

@@ -45,23 +45,23 @@ class TransformersBackend:
         self.model.to(device or _best_device(torch)).eval()
         self._lock = Lock()
         self._vocabulary: Vocabulary | None = None
-        self._width: int = self.model.config.get_text_config().vocab_size
+        config = self.model.config.get_text_config()
+        self._score_count: int = config.vocab_size
+        """How many scores the model gives, which may be more than there are tokens."""
+        self.window: int | None = getattr(config, "max_position_embeddings", None)
         self._defaults = self.model.generation_config
         self.ends = _ends(self._defaults, self.tokenizer)
-        self.window: int | None = getattr(
-            self.model.config.get_text_config(), "max_position_embeddings", None
-        )
+        self._template: str | None = None
+        """The chat template; None for the tokenizer's own."""
         if self.tokenizer.chat_template:
-            self._plain = None
+            # With tools: some tokenizers have a template of its own for them.
+            self.reads_tools = "tools" in self.tokenizer.get_chat_template(tools=[{}])
         else:
-            self._plain = PLAIN_TEMPLATE
-        if self._plain:
+            self._template = PLAIN_TEMPLATE
+            self.reads_tools = False
             _log.warning(
                 "The tokenizer of %s has no chat template: its prompts are plain text.", source
             )
-        self.reads_tools = self._plain is None and "tools" in self.tokenizer.get_chat_template(
-            tools=[{}]
-        )
 
     def prompt(
         self,
@@ -75,7 +75,7 @@ class TransformersBackend:
             return self.tokenizer.apply_chat_template(
                 messages,
                 tools=tools,
-                chat_template=self._plain,
+                chat_template=self._template,
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=False,
@@ -94,7 +94,9 @@ class TransformersBackend:
                     '(a "fast" one), and this model has none.'
                 )
             text: str = self.tokenizer.backend_tokenizer.to_str()
-            self._vocabulary = Vocabulary.from_json(text, eos=sorted(self.ends), size=self._width)
+            self._vocabulary = Vocabulary.from_json(
+                text, eos=sorted(self.ends), size=self._score_count
+            )
         return self._vocabulary
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -114,7 +116,8 @@ class TransformersBackend:
         torch = self._torch
         tokens = torch.tensor([list(prompt)], device=self.model.device)
         new_tokens, cache = tokens, None
-        warpers, is_greedy = self._warpers(sampling)
+        is_greedy = self._is_greedy(sampling)
+        warpers = self._warpers(sampling, is_greedy=is_greedy)
         generator = torch.Generator(device=tokens.device)
         if sampling.seed is None:
             generator.seed()
@@ -126,7 +129,7 @@ class TransformersBackend:
                     input_ids=new_tokens, past_key_values=cache, use_cache=True, logits_to_keep=1
                 )
                 cache, scores = output.past_key_values, output.logits[:, -1].float()
-                # Rows that only pad the matrix are not tokens.
+                # The matrix of a model may be padded: these scores belong to no token.
                 scores[:, len(self.tokenizer) :] = -torch.inf
                 if matcher is not None:
                     matcher.apply(scores[0])
@@ -146,10 +149,10 @@ class TransformersBackend:
             if matcher is not None and matcher.is_finished:
                 return
 
-    def _warpers(self, sampling: Sampling) -> tuple[list[Any], bool]:
-        """The functions that change scores before a token is drawn; and whether to take the best.
+    def _warpers(self, sampling: Sampling, *, is_greedy: bool) -> list[Any]:
+        """The functions that change scores before a token is chosen, in transformers' own order.
 
-        They are in the order of transformers' own `generate`.
+        The order is that of its `generate`. The most likely token depends on the penalty alone.
         """
         defaults, transformers = self._defaults, self._transformers
 
@@ -163,8 +166,8 @@ class TransformersBackend:
         penalty = setting("repetition_penalty")
         if penalty not in {None, 1.0}:
             warpers.append(transformers.RepetitionPenaltyLogitsProcessor(penalty))
-        if self._is_greedy(sampling):
-            return warpers, True
+        if is_greedy:
+            return warpers
         temperature, top_k = setting("temperature"), setting("top_k")
         top_p, min_p = setting("top_p"), setting("min_p")
         if temperature not in {None, 1.0}:
@@ -175,7 +178,7 @@ class TransformersBackend:
             warpers.append(transformers.TopPLogitsWarper(top_p))
         if min_p:
             warpers.append(transformers.MinPLogitsWarper(min_p))
-        return warpers, False
+        return warpers
 
     def _is_greedy(self, sampling: Sampling) -> bool:
         """Whether the most likely token is taken.
@@ -203,10 +206,10 @@ def _ends(defaults: Any, tokenizer: Any) -> frozenset[int]:
 
     A model may have different ones for the end of a turn and of a text.
     """
-    known: Any = defaults.eos_token_id
     ends: list[int | None] = [tokenizer.eos_token_id]
-    if isinstance(known, (list, tuple)):
-        ends += cast("list[int | None]", known)
+    ends_of_model: Any = defaults.eos_token_id
+    if isinstance(ends_of_model, (list, tuple)):
+        ends += cast("list[int | None]", ends_of_model)
     else:
-        ends.append(known)
+        ends.append(ends_of_model)
     return frozenset(token for token in ends if token is not None)
