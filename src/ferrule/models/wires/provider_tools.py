@@ -35,12 +35,14 @@ class Form(Struct, frozen=True):
     make: Mapping[str, Callable[[Any], Json]] = field(
         default_factory=dict[str, "Callable[[Any], Json]"]
     )
-    """For options that are more than one value: functions that make the fields of the entry."""
+    """For options that are sent in another form: functions that make fields of the entry."""
     section: str = ""
     """A second list of the body in which the tool has an entry too, such as `mcp_servers`."""
     section_form: Form | None = None
+    """How the tool is declared there."""
     marks: frozenset[str] = frozenset()
-    """Options that are not in the entry: they mark the declarations of other tools."""
+    """Options that are not in an entry: the wire marks the declarations of other tools with them.
+    """
 
     @property
     def known_options(self) -> frozenset[str]:
@@ -51,17 +53,17 @@ class Form(Struct, frozen=True):
         return frozenset(names)
 
     def entry(self, values: Mapping[str, Any]) -> Json:
-        """The declaration with these options."""
-        entry = to_builtins(self.fixed)
+        """The declaration with these options, without those that belong elsewhere."""
+        entry = to_builtins(self.fixed)  # a copy at all levels, which the options change
         for name, value in values.items():
             if name in self.make:
                 entry |= self.make[name](value)
             elif name in self.options:
                 *parents, key = self.options[name]
-                place = entry
+                fields = entry
                 for parent in parents:
-                    place = place.setdefault(parent, {})
-                place[key] = to_builtins(value)
+                    fields = fields.setdefault(parent, {})
+                fields[key] = to_builtins(value)
         return entry
 
 
@@ -69,14 +71,14 @@ def _location(location: Any) -> Json:
     return {"user_location": {"type": "approximate", **to_builtins(location)}}
 
 
-def _only(tools: Sequence[str]) -> Json:
+def _enable_only(tools: Sequence[str]) -> Json:
     """Anthropic's way to allow some tools of a server: all are off but these."""
     configs = {tool: {"enabled": True} for tool in tools}
     return {"default_config": {"enabled": False}, "configs": configs}
 
 
-def _cited(value: bool) -> Json:
-    return {"citations": {"enabled": value}}
+def _citations(is_enabled: bool) -> Json:
+    return {"citations": {"enabled": is_enabled}}
 
 
 _DOMAINS = {"allowed_domains": ("allowed_domains",), "blocked_domains": ("blocked_domains",)}
@@ -131,13 +133,13 @@ FORMS: Mapping[str, Mapping[ToolKind, Form]] = {
                 **_DOMAINS,
                 "max_content_tokens": ("max_content_tokens",),
             },
-            {"citations": _cited},
+            {"citations": _citations},
         ),
         "code_execution": Form({"type": "code_execution_20250825", "name": "code_execution"}),
         "remote_mcp": Form(
             {"type": "mcp_toolset"},
             {"label": ("mcp_server_name",)},
-            {"allowed_tools": _only},
+            {"allowed_tools": _enable_only},
             section="mcp_servers",
             section_form=Form(
                 {"type": "url"},
@@ -171,7 +173,7 @@ FORMS: Mapping[str, Mapping[ToolKind, Form]] = {
 def deferred_tools(request: Request) -> frozenset[str]:
     """The names of the declared tools that the model does not read before a search finds them.
 
-    A tool that the model must call is read at once.
+    A tool that the model must call (`tool_choice`) is read at once.
     """
     names: set[str] = set()
     for tool in request.provider_tools:
