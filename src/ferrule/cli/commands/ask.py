@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ferrule.values.outcome import Prediction
 
 _RESERVED = ("trajectory", "usage", "reason")
-"""Keys of the JSON document beside the outputs."""
+"""Keys that the JSON document has besides the outputs."""
 
 
 def ask_question(
@@ -133,7 +133,7 @@ def ask_question(
                 options["metadata"] = read_pairs(metadata)
             if title is not None:
                 options["title"] = title
-            with open_kept(agent, values, store, resume, options) as stream:
+            with _open_stream(agent, values, store, resume, options) as stream:
                 return _run(stream, store, as_json=as_json)
 
 
@@ -148,7 +148,7 @@ def _refuse_reserved(outputs: Iterable[str]) -> None:
 
 
 @contextmanager
-def open_kept(
+def _open_stream(
     agent: ReAct,
     values: dict[str, Any],
     store: str | None,
@@ -160,8 +160,8 @@ def open_kept(
     A new run is kept in `store`, if there is one. `options` are its `deps`, `metadata` and `title`.
     """
     if run_id is not None:
-        given = {name: value for name, value in options.items() if name != "deps"}
-        refuse_about(given)
+        # A stored run has its metadata and its title already.
+        refuse_about({name: value for name, value in options.items() if name != "deps"})
     if store is None:
         if run_id is not None:
             raise ConfigurationError(
@@ -171,27 +171,30 @@ def open_kept(
         return
     if run_id is not None and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r} with runs to resume.")
-    opened = SQLiteStore(sqlite_place(store, "ask"))
+    sqlite = SQLiteStore(sqlite_place(store, "ask"))
     try:
         if run_id is None:
-            yield agent.bind(**values).stream(store=opened, **options)
+            yield agent.bind(**values).stream(store=sqlite, **options)
         else:
-            yield EventStream(Run.load(opened, run_id, agent, deps=options["deps"]))
+            yield EventStream(Run.load(sqlite, run_id, agent, deps=options["deps"]))
     finally:
-        opened.close()
+        sqlite.close()
 
 
 def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
-    """Show the run of a stream; returns the exit code."""
+    """Execute the run of a stream and show it; returns the exit code."""
     console = console_on(sys.stderr if as_json else sys.stdout)
     screen = Screen(console)
+    on_event = screen.draw
+    if as_json:
+        on_event = _ignore
     ask = None
     if sys.stdin is not None and sys.stdin.isatty() and console.file.isatty():
         ask = partial(ask_at_terminal, console=console)
-    run = follow_stream(stream, on_event=_ignore if as_json else screen.draw, ask=ask)
+    run = follow_stream(stream, on_event=on_event, ask=ask)
     if store is not None:
-        store = quote(store)  # the person copies the commands
-        say(f"Run {run.id} is kept in {store}: ferrule show {run.id} --store {store}")
+        file = quote(store)  # the person copies the command
+        say(f"Run {run.id} is kept in {file}: ferrule show {run.id} --store {file}")
     match run.status:
         case "done" if as_json:
             return print_json(_document(run.prediction))
@@ -199,20 +202,25 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
             screen.draw_outputs(run.prediction)
             return ExitCode.DONE
         case "waiting":
-            for question in run.pending:
-                say(f"Waiting for a person: {one_line(reveal(question.text), 2_000)}")
             reason = "The input ended without a decision"
             if ask is None:
                 reason = "This is not a terminal"
-            remedy = "Run the command again at a terminal."
-            if store is not None:
-                remedy = (
-                    f"Decide with `ferrule approve {run.id} --store {store}` "
-                    f"and repeat the command with --resume {run.id}."
-                )
-            return say(f"{reason}, so the call was not run. {remedy}", ExitCode.WAITING)
+            return _say_waiting(run, store, reason)
         case _:
             return say(f"The run failed. {failure_text(run.error)}", ExitCode.FAILED)
+
+
+def _say_waiting(run: Run, store: str | None, reason: str) -> int:
+    """Say what the run waits for, and how to go on; returns the exit code."""
+    for question in run.pending:
+        say(f"Waiting for a person: {one_line(reveal(question.text), 2_000)}")
+    remedy = "Run the command again at a terminal."
+    if store is not None:
+        remedy = (
+            f"Decide with `ferrule approve {run.id} --store {quote(store)}` "
+            f"and repeat the command with --resume {run.id}."
+        )
+    return say(f"{reason}, so the call was not run. {remedy}", ExitCode.WAITING)
 
 
 def failure_text(error: BaseException | None) -> str:
@@ -234,9 +242,10 @@ def follow_stream(
     on_event: Callable[[Event], None],
     ask: Callable[[Question], Decision | None] | None = None,
 ) -> Run:
-    """Run until the run is `done` or `failed`, or `waiting` without a decision.
+    """Execute the run of a stream, and ask a person whenever it waits.
 
-    Raises only interrupts; `run.error` holds other errors.
+    Returns it when it is `done` or `failed`, or `waiting` without a decision. Raises only
+    interrupts; `run.error` holds other errors.
     """
     run = stream.run
     while True:
@@ -252,6 +261,7 @@ def follow_stream(
 
 
 def _consume(stream: EventStream, on_event: Callable[[Event], None]) -> None:
+    """Take all events of a stream. An error that ended its run is not raised: the run has it."""
     try:
         for event in stream:
             on_event(event)
