@@ -447,7 +447,8 @@ def test_a_server_gets_no_grant_for_a_folder_that_only_it_knows() -> None:
     ],
 )
 def test_the_first_way_to_answer_is_one_that_the_question_takes(kind: Any, call: Any) -> None:
-    asked = replace(ASKED, kind=kind, form={"type": "object", "properties": {}})
+    fields = {"type": "object", "properties": {}}
+    asked = replace(ASKED, kind=kind, form=fields, schema=fields)
     assert isinstance(call(asked), Decision)
     written = re.search(r"question\.(\w+)\(", asked.ways)
     assert written is not None

@@ -37,7 +37,7 @@ from ferrule import (
     tool,
 )
 from ferrule.acts import Once
-from ferrule.errors import ReplayMismatchError
+from ferrule.errors import DecisionError, ReplayMismatchError
 from ferrule.testing import ScriptedLM
 
 
@@ -411,6 +411,31 @@ def test_a_changed_call_that_was_cut_off_and_no_longer_fits_is_asked_about(versi
     assert question.text.startswith('pay with args: {"euros":4')
     assert "may have run" in question.text
     assert HAPPENED == ["paid 4"]
+    # What may have run is the call as it was: no decision is taken that would have no effect.
+    assert question.schema is None
+    for answer in (
+        lambda: question.edit({"euros": 5}),
+        lambda: question.approve(euros=5),
+        question.approve,
+        lambda: again.answer(Decision(question.id, "edit", args={"euros": 5})),
+    ):
+        with pytest.raises(DecisionError, match="give its result as a reply, or deny it"):
+            answer()
+    again.answer(question.reply("It was paid."))
+    with context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "done"}}])):
+        again.resume()
+    assert contents(again)[0][0].endswith("It was paid.")
+    assert HAPPENED == ["paid 4"]
+
+
+def test_a_call_whose_tool_is_gone_takes_no_edit() -> None:
+    HAPPENED.clear()
+    with context(lm=ScriptedLM([{"name": "pay", "args": {"euros": 5}}])):
+        run = payer(pay_once).start(question="q")
+        [question] = Run.from_json(run.to_json(), payer(None)).resume().pending
+    with pytest.raises(DecisionError, match="give its result as a reply, or deny it"):
+        question.edit({"euros": 4})
+    assert question.reply("It was paid.").kind == "reply"
 
 
 def test_an_edit_that_did_not_fit_is_still_refused_by_a_version_that_it_fits() -> None:
@@ -432,7 +457,7 @@ def test_an_edit_that_did_not_fit_is_still_refused_by_a_version_that_it_fits() -
 
 @pytest.mark.parametrize("edits", [1, 2, 3])
 def test_a_version_that_comes_back_forgets_the_answers_to_the_one_between(edits: int) -> None:
-    """The version between had no such tool: it asked again after each edit."""
+    """The edits did not fit the version between: it asked again after each."""
     HAPPENED.clear()
     with context(
         lm=ScriptedLM(
@@ -440,7 +465,7 @@ def test_a_version_that_comes_back_forgets_the_answers_to_the_one_between(edits:
         ),
     ):
         run = payer(pay_once).start(question="q")
-        run = Run.from_json(run.to_json(), payer(None)).resume()
+        run = Run.from_json(run.to_json(), payer(pay_more)).resume()
         for euros in range(edits):
             run.answer(run.pending[0].edit({"euros": euros}))
             run.resume()

@@ -13,7 +13,9 @@ turns into one of them. Every question can be denied. For the rest its kind deci
 | `clarify`   | answers "yes"       | raises              | is the person's answer|
 | `unknown`   | runs the call again | raises              | is the call's result  |
 | `input`     | fills the form      | fills the form      | is the filled form    |
-| `migration` | raises              | runs it, changed    | is the call's result  |
+| `migration` | raises              | runs it, changed;   | is the call's result  |
+|             |                     | or raises: see      |                       |
+|             |                     | `takes_edit`        |                       |
 | `result`    | raises              | raises              | is the call's result  |
 """
 
@@ -101,7 +103,7 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
     - `unknown`: a call began, and it is not known whether it ran.
     - `input`: an MCP server needs input before it continues a call; see `form` and `fill`.
     - `migration`: the call waited or had begun, and no longer fits the program, which has changed
-      since: reply with its result, deny it, or edit its arguments.
+      since: reply with its result, deny it, or edit its arguments if it had not begun.
     - `result`: the call has begun, and its result comes from outside; see `deliver`.
     """
     text: str
@@ -184,12 +186,23 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
                 return "`run.answer(question.reply(text))`, or with `.deny()`"
             case "input":
                 return "`run.answer(question.fill({...}))`, or with `.deny()`"
-            case "migration":
+            case "migration" if self.takes_edit:
                 return "`run.answer(question.edit({...}))`, or with `.reply(text)` or `.deny()`"
+            case "migration":
+                return "`run.answer(question.reply(text))`, or with `.deny()`"
             case "result":
                 return f"`run.deliver({self.key!r}, value)`, or with `run.answer(question.deny())`"
             case _:
                 return "`run.answer(question.approve())`, or with `.deny()` or `.reply(text)`"
+
+    @property
+    def takes_edit(self) -> bool:
+        """Whether the call may run with other arguments.
+
+        A call that may have run already may not, nor one whose tool is gone: a `migration` question
+        about such a call has no schema.
+        """
+        return self.kind == "confirm" or (self.kind == "migration" and self.schema is not None)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -242,9 +255,11 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
                 )
             return self.edit(edits)
         if self.kind == "migration":
+            ways = "edit it, give its result as a reply, or deny it."
+            if not self.takes_edit:
+                ways = "give its result as a reply, or deny it."
             raise DecisionError(
-                "This call no longer fits the program, so it cannot run as shown: "
-                "edit it, give its result as a reply, or deny it."
+                f"This call no longer fits the program, so it cannot run as shown: {ways}"
             )
         if self.kind == "result":
             raise self._waits_for_result()
@@ -340,6 +355,11 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
             raise DecisionError(
                 "This call may have run already: approve it to run it (again), "
                 "give its result as a reply, or deny it."
+            )
+        if self.kind == "migration" and not self.takes_edit:
+            raise DecisionError(
+                "This call takes no other arguments, because it may have run already or its tool "
+                "is gone: give its result as a reply, or deny it."
             )
         if self.kind == "clarify":
             raise DecisionError("No call waits for this question: answer it with `reply(text)`.")

@@ -59,6 +59,8 @@ def ask_at_terminal(
     """The person's decision, or None at the end of input."""
     console.print(_panel(question))
     hint = _HINTS[question.kind]
+    if question.kind == "migration" and not question.takes_edit:
+        hint = "its result, n (leave it): "
     grant = question.grant_for_folder()
     if grant is not None:
         console.print(Text(f"folder: further calls with {describe_folders(grant)}", "dim"))

@@ -260,12 +260,11 @@ def _outcome(interrupted: InterruptedCall, decision: Any) -> ToolResult | None:
 def _question(frame: Frame, interrupted: InterruptedCall) -> Question:
     """The question about an interrupted call, without its id."""
     checked, tool = interrupted.checked, interrupted.checked.tool
+    # It has no schema, so it takes no edit: what may have run is the call as it was.
     kind: Literal["unknown", "migration"] = "unknown"
-    schema = None
     if checked.misfit:
         kind = "migration"
         text = misfit_text(checked, began=bool(interrupted.starts))
-        schema = tool.declaration["function"]["parameters"]  # only then can it be edited
     else:
         text = (
             f"{checked.call.name} may have run with args: {json_text(checked.arguments.shown)}. "
@@ -277,7 +276,6 @@ def _question(frame: Frame, interrupted: InterruptedCall) -> Question:
         text,
         checked.call.changed(args=checked.arguments.shown),
         path=frame.path,
-        schema=schema,
         effect=tool.effect,
     )
 

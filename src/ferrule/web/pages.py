@@ -690,7 +690,7 @@ def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
         if question.form is None:
             return None
         return HTMLForm(dict(question.form), {}, masks=False)
-    if question.kind not in {"confirm", "migration"} or view_call(question).not_shown:
+    if not question.takes_edit or view_call(question).not_shown:
         return None
     return HTMLForm(dict(question.schema or {}), question.call.args, masks=not question.server)
 
