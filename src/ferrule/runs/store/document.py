@@ -451,21 +451,22 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
         case "limits":
             return Limits(**rest)
         case "tool":
-            return _tool(rest, tools)
+            return _find_tool(rest, tools)
         case part_name:  # an image, audio, a file; `reading` turns the `KeyError` into `StoreError`
             return PARTS[part_name](**rest)
 
 
-def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
-    tool = tools.get(form["name"])
-    if tool is None and "declared" in form:
+def _find_tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
+    """The tool of this name among those that were passed, or one made from its declaration."""
+    name = form["name"]
+    if name in tools:
+        return tools[name]
+    if "declared" in form:
         return Tool(**form["declared"])
-    if tool is None:
-        raise RunError(
-            f"The run was started with the tool `{form['name']}` as an input. "
-            "Pass it: Run.load(..., tools=[...])."
-        )
-    return tool
+    raise RunError(
+        f"The run was started with the tool `{name}` as an input. "
+        "Pass it: Run.load(..., tools=[...])."
+    )
 
 
 def _readers(

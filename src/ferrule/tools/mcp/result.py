@@ -176,21 +176,19 @@ def read_result(
         which = "a tool"
         if tool:
             which = f"`{tool}` of the MCP server `{server}`"
-        misfit = f"structured result of {which} does not fit its output schema"
+        text = (
+            f"structured result of {which} does not fit its output schema: {'; '.join(problems)}."
+        )
         if rules.strict_output:
             raise MCPProtocolError(
-                f"The {misfit}: {'; '.join(problems)}.",
+                f"The {text}",
                 server=server,
                 tool=tool,
                 phase="call",
                 may_have_run=True,
                 data=structured,
             )
-        warnings.warn(
-            f"the {misfit}: {'; '.join(problems)}. It is kept as it came.",
-            UserWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"the {text} It is kept as it came.", UserWarning, stacklevel=2)
     meta: Any = fields.get("_meta", fields.get("meta"))
     return MCPResult(
         blocks=blocks,
@@ -207,10 +205,7 @@ def read_result(
 
 
 def asks_for_input(raw: Any) -> bool:
-    """Whether this has a server's questions rather than a result.
-
-    It is then the `InputRequiredResult` of revision 2026-07-28.
-    """
+    """Whether a server answered a call with questions (`InputRequiredResult`, 2026-07-28)."""
     if isinstance(raw, Mapping):
         return cast("Mapping[str, Any]", raw).get("resultType") == "input_required"
     return getattr(raw, "result_type", None) == "input_required"
@@ -220,6 +215,7 @@ def asks_for_input(raw: Any) -> bool:
 
 
 def _fields(raw: Any) -> Mapping[str, Any] | None:
+    """The fields of a result: JSON, an object of the SDK, or one with its attributes."""
     plain = as_plain(raw)
     if isinstance(plain, Mapping):
         return cast("Mapping[str, Any]", plain)
