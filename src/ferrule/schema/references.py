@@ -108,9 +108,9 @@ class SchemaReferences:
             pointer, node, base = waiting.pop()
             if not is_object(node):
                 continue
-            for key in ("$id", "id"):
-                if isinstance(node.get(key), str) and not (key == "id" and "$id" in node):
-                    base = self._named(node[key], base, (pointer, node))
+            name: Any = node.get("$id", node.get("id"))  # `id` before 2019-09
+            if isinstance(name, str):
+                base = self._register(name, base, (pointer, node))
             for key in ("$anchor", "$dynamicAnchor"):
                 if isinstance(node.get(key), str):
                     self._anchors.setdefault(f"{base}#{node[key]}", (pointer, node))
@@ -122,8 +122,9 @@ class SchemaReferences:
                 (join_pointer(pointer, key, step), part, base) for key, step, part in parts(node)
             )
 
-    def _named(self, name: str, base: str, place: _Place) -> str:
-        if name.startswith("#"):
+    def _register(self, name: str, base: str, place: _Place) -> str:
+        """Note a schema with an `$id`; returns the address of the resource inside it."""
+        if name.startswith("#"):  # an anchor, as it was written before 2019-09
             self._anchors.setdefault(base + name, place)
             return base
         try:
@@ -212,7 +213,7 @@ _ANY, _ITEM, _NAME = 0, 1, 2
 """Places inside a value, besides named properties: any property, any item, a name."""
 
 
-def _place(key: str, step: str | int | None) -> str | int:
+def _place_inside(key: str, step: str | int | None) -> str | int:
     """The place inside a value to which a subschema under a keyword applies."""
     if key == "properties":
         return str(step)
@@ -348,7 +349,7 @@ class _WorkCounter:
                 at_this_value, self._same_value = self._same_value, set()
                 part_cost = self.cost(part, depth + 1)
                 self._same_value = at_this_value
-                place = _place(key, step)
+                place = _place_inside(key, step)
                 cost.inside[place] = cost.inside.get(place, 0.0) + part_cost.most
                 cost.depth = max(cost.depth, part_cost.depth + 1)
         for _, target in self._references.targets(node) or ():
