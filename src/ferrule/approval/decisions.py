@@ -1,7 +1,7 @@
 """How a decision is checked before it counts.
 
 A decision may come from anywhere: a person at a terminal, a web page, a queue, another process. It
-passes four checks before it is recorded, and is then applied to its call:
+passes five checks, the last one after it is recorded, when it is applied to its call:
 
 1. `plain_decision`: it is a `Decision` of one of the four kinds, with fitting fields. From here on
    it is a copy, made once, that the caller cannot change.
@@ -166,8 +166,9 @@ def read_decision(form: Mapping[str, Any]) -> Decision:
 
 def _refuse_malformed(decision: Any) -> None:
     question_id = getattr(decision, "question_id", None)
-    is_stored_as_is = isinstance(question_id, str) and escape_surrogates(question_id) == question_id
-    if not isinstance(decision, Decision) or not is_stored_as_is:
+    # A store would change half of a surrogate pair, and the id would be another one.
+    is_id = isinstance(question_id, str) and escape_surrogates(question_id) == question_id
+    if not isinstance(decision, Decision) or not is_id:
         raise DecisionError(
             "A decision comes from a question: question.approve(), .deny(), .reply(text); "
             f"found {shown(decision)}."
@@ -332,6 +333,7 @@ def allowed_call(checked: CheckedCall, decision: Decision, *, has_run: bool | No
             misfit=checked.misfit or "The changed arguments no longer fit.",
         )
     if has_run is False:
+        # They fit now, but did not then: the journal goes on with the question asked again.
         problem = "they did not fit the tool when they were decided"
         raise ToolArgumentsError(tool.name, [("", problem)])
     call = checked.call.changed(args=arguments.shown)  # for observers
