@@ -82,7 +82,11 @@ class _Call(Struct, kw_only=True):
 
 
 class Client:
-    """One server, used from the background loop."""
+    """One server, used from the background loop.
+
+    `live` has what a spec cannot hold: the `auth`, `http_client` or `server` of an `Endpoint`, a
+    `recording` to replay, and the values of `inputs` that a file with servers asks for.
+    """
 
     def __init__(self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any]) -> None:
         self.spec = spec
@@ -229,7 +233,7 @@ class Client:
         """Make the call, again with answers while it comes back with questions."""
         inputs = call.inputs
         ends = time.monotonic() + (self.options.total_timeout_s or float("inf"))
-        for _ in range(_MOST_ROUNDS + 1):
+        for _ in range(1 + _MOST_ROUNDS):  # the call, and its repetitions
             try:
                 result = await self._attempt(call, answers, state)
             except MCPError:
@@ -243,8 +247,9 @@ class Client:
             answered, unanswered = await self.questions.answer(result)
             if unanswered:
                 call.is_left = True
-                is_for_person = None not in unanswered.values()
-                if inputs is not None and is_for_person:
+                # None is a question for a hook that is not set, which no person can answer.
+                can_ask_person = None not in unanswered.values()
+                if inputs is not None and can_ask_person:
                     inputs.want(
                         unanswered,
                         state=result.get("requestState"),
@@ -277,6 +282,7 @@ class Client:
                 body |= task_wish(handshake, self.options.total_timeout_s)
             async with self.questions.turn(call.inputs, handshake):
                 result = await self._request(call, body, handshake)
+            # An older server makes a task only if it was asked to, and does not mark the result.
             if result.get("resultType") != "task" and "task" not in body:
                 return result
             task = task_in(result, self._attempt_of(call))
