@@ -110,10 +110,11 @@ def compose(
     """Compose the messages of a question from the pieces. `whole` is as in `Adapter.opening`."""
     fields = prompt_fields(signature)
     asked = signature_without_histories(signature)
-    step = PieceWriter(adapter, asked)
-    turn, turn_fields = step, fields
+    writer = PieceWriter(adapter, asked)
+    # Turns of a history, and demos that are not steps, have the outputs of the whole program.
+    turn_writer, turn_fields = writer, fields
     if whole is not None:
-        turn = PieceWriter(adapter, signature_without_histories(whole))
+        turn_writer = PieceWriter(adapter, signature_without_histories(whole))
         turn_fields = prompt_fields(whole)
     remember_whole(asked, whole)
 
@@ -127,15 +128,16 @@ def compose(
     else:
         for index, demo in enumerate(demos):
             if has_output(demo, fields):
-                messages += demo_messages(step, fields, demo, index)
+                messages += demo_messages(writer, fields, demo, index)
             else:
-                messages += demo_messages(turn, turn_fields, demo, index)
+                messages += demo_messages(turn_writer, turn_fields, demo, index)
     for name in fields.histories:
         if "format_conversation_history" in adapter.overridden:
-            formatted = adapter.format_conversation_history(turn.signature, name, dict(inputs))
+            signature_of_turn = turn_writer.signature
+            formatted = adapter.format_conversation_history(signature_of_turn, name, dict(inputs))
             messages += _read_messages(adapter, "format_conversation_history", formatted)
         else:
-            messages += history_messages(turn, turn_fields, inputs.get(name))
+            messages += history_messages(turn_writer, turn_fields, inputs.get(name))
 
     values = {name: inputs[name] for name in asked.plan.inputs if name in inputs}
     question = adapter.format_user_message_content(
@@ -192,7 +194,7 @@ def _checked_text(adapter: _Adapter, piece: str, text: Any) -> str:
 
 
 def _unpack_parts(text: str, values: Mapping[str, Any]) -> list[Piece]:
-    """Split a text at the encoded parts of these values (images, files), and put the parts back."""
+    """Put the parts of these values (images, files) back where a text has them encoded."""
     parts = {
         join_pieces([piece]): piece
         for piece in pieces_of(dict(values)) or ()
