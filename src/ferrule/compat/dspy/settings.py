@@ -39,8 +39,6 @@ _DEFAULTS = {
     "version": "3.3",
 }
 """The defaults of DSPy's settings that the core does not have."""
-
-
 _VERSIONS = ("3.3", "3.4", "3.5")
 """The versions of DSPy that `configure(version=)` chooses, oldest first."""
 
@@ -77,8 +75,10 @@ class Settings:
     def copy(self):
         """All settings, as arguments of `configure`."""
         settings = structs.asdict(core.current())
-        # `max_workers` is DSPy's `num_threads`.
-        del settings["extra"], settings["lm_overrides"], settings["max_workers"]
+        # DSPy has no such names: `others` has what is in `extra`, and `max_workers` as
+        # `num_threads`.
+        for name in ("extra", "lm_overrides", "max_workers"):
+            del settings[name]
         return {**settings, **self.others()}
 
     @staticmethod

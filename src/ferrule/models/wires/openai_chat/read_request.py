@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content, Part
     from ferrule.values.conversation.message import Role
 
-Json = Mapping[str, Any]
+_Fields = Mapping[str, Any]
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -42,14 +42,14 @@ _FIELDS = frozenset(
         "stream_options",
     }
 )
-"""Fields that are not settings."""
+"""The fields of a body that are not settings of the model."""
 
 
 def read_request(body: object) -> Request:
     """A request from the JSON of a body."""
     if not isinstance(body, Mapping):
         raise InputError(f"a request is a JSON object, found {shown(body)}")
-    fields = cast("Json", body)
+    fields = cast("_Fields", body)
     tools = fields.get("tools")
     return Request(
         messages=read_messages(fields.get("messages")),
@@ -67,8 +67,8 @@ def read_messages(entries: Any) -> Messages:
         raise InputError(
             f"`messages` is a list of messages, found {shown(cast('object', entries))}"
         )
-    items = enumerate(cast("Iterable[Any]", entries))
-    messages = [read_message(entry, index) for index, entry in items]
+    numbered = enumerate(cast("Iterable[Any]", entries))
+    messages = [read_message(entry, index) for index, entry in numbered]
     if not messages:
         raise InputError("`messages` is empty: a model needs something to answer")
     return Messages(messages)
@@ -81,7 +81,7 @@ def read_message(entry: object, index: int = 0) -> Message:
     where = f"messages[{index}]"
     if not isinstance(entry, Mapping):
         raise InputError(f"{where} is not a message: {shown(entry)}")
-    fields = cast("Json", entry)
+    fields = cast("_Fields", entry)
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
         role_text = shown(fields.get("role"))
