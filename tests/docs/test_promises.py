@@ -13,6 +13,7 @@ PAGES = (
     "docs/concepts/safety.md",
     "docs/how-to/running/web.md",
     "docs/how-to/tools/approval.md",
+    "docs/how-to/tools/policies.md",
 )
 """Each has a list of tests at its end."""
 PAPERS = ("SECURITY.md", *PAGES)
