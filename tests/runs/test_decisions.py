@@ -1158,3 +1158,67 @@ def test_a_new_denial_holds_for_a_question_that_may_expire() -> None:
     with context(policy=Policy([deny("*")])):
         shop.resume(run)
     assert shop.ran == []
+
+
+class UserId(str):
+    """A text of a class of the user's."""
+
+
+DOORS = {
+    "decide": lambda run, **who: run.answer(run.pending[0].approve().signed(**who)),
+    "by hand": lambda run, **who: run.answer(Decision(run.pending[0].id, "approve", **who)),
+    "say": lambda run, **who: run.say("Hello.", **who),
+    "cancel a call": lambda run, **who: run.cancel_call(run.pending[0].call.id, **who),
+    "store: decide": lambda run, **who: run.persistence.store.decide(
+        run.id, Decision(run.pending[0].id, "approve", **who)
+    ),
+    "store: say": lambda run, **who: run.persistence.store.say(run.id, "Hello.", **who),
+    "store: cancel a call": lambda run, **who: run.persistence.store.cancel_call(
+        run.id, run.pending[0].call.id, **who
+    ),
+}
+
+
+def waiting_talk(store: Any) -> tuple[ReAct, Run[Any]]:
+    act = tool(lambda: "done", name="act", require_confirmation=True)
+    agent = ReAct("question -> answer", [act], native=True)
+    return agent, agent.start(question="q", store=store)
+
+
+@pytest.mark.parametrize("who", [{"by": 5}, {"by": ["ann"]}, {"via": 1.5}, {"via": True}])
+@pytest.mark.parametrize("door", DOORS)
+def test_an_author_that_a_store_could_not_read_back_is_refused_at_every_door(
+    door: str, who: dict[str, Any]
+) -> None:
+    """It was taken, and then the run could never be read again."""
+    steps = [{"name": "act", "args": {}}, {"name": "finish", "args": {"answer": "ok"}}]
+    stores = [MemoryStore()]
+    if "store" not in door:
+        stores.append(None)
+    for store in stores:
+        with context(lm=ScriptedLM(steps)):
+            agent, run = waiting_talk(store)
+            with pytest.raises(DecisionError, match=r"Pass a text, such as `\w+=str\(...\)`"):
+                DOORS[door](run, **who)
+            if store is not None:
+                run = Run.load(store, run.id, agent)
+            run.answer(run.pending[0].approve().signed(UserId("ann")))
+            assert run.resume().status == "done"
+        assert [type(decision.by) for decision in run.decisions] == [str]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda question: question.reply(None),
+        lambda question: question.reply({"a": 1}),
+        lambda question: question.edit({}, removed=5),
+        lambda question: question.edit({}, removed="note"),
+    ],
+    ids=["None", "a dict", "a number", "one name"],
+)
+def test_a_decision_of_another_type_says_what_to_pass(made: Any) -> None:
+    for kind in ("confirm", "result", "input"):
+        question = Question(kind, "?", ToolCall(name="act", args={"note": ""}), key="k")
+        with pytest.raises(DecisionError):
+            made(question)

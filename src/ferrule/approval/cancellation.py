@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ferrule.approval.question import Decision
+from ferrule.approval.question import Decision, check_author
 from ferrule.encoding.encode import is_exact, json_text
 from ferrule.encoding.safe_text import one_line
 from ferrule.encoding.stored import parse_json
@@ -60,7 +60,11 @@ def slot_of(cancellation: Decision) -> str:
 
 
 def unsent_cancellation(result: Any, *, by: str = "", via: str = "api") -> Decision:
-    """A cancellation without its call. Raises `DecisionError` for a result that is not JSON."""
+    """A cancellation without its call.
+
+    Raises `DecisionError` for a result that is not JSON, and for an author that is not text.
+    """
+    author, source = check_author(by, via)
     text = ""
     if result is not None:
         if not is_exact(result):
@@ -69,7 +73,7 @@ def unsent_cancellation(result: Any, *, by: str = "", via: str = "api") -> Decis
                 f"reads; found {shown(result)}."
             )
         text = json_text(result)
-    return Decision(_PREFIX, "cancel", text, by=by, via=via)
+    return Decision(_PREFIX, "cancel", text, by=author, via=source)
 
 
 def on_question(question: Question, cancellation: Decision) -> Decision:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ferrule.approval.input_form import describe_form, read_form, result_problems
-from ferrule.approval.question import DECIDED, Decision
+from ferrule.approval.question import DECIDED, Decision, check_author
 from ferrule.encoding.encode import escape_surrogates, jsonable
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import check_fields, parse_json
@@ -173,8 +173,14 @@ def _refuse_malformed(decision: Any) -> None:
             "A decision comes from a question: question.approve(), .deny(), .reply(text); "
             f"found {shown(decision)}."
         )
-    text: Any = decision.text
-    if decision.kind not in _KINDS or not isinstance(text, str) or not _is_named(decision.args):
+    check_author(decision.by, decision.via)
+    text, kind = cast("Any", decision.text), cast("Any", decision.kind)
+    if (
+        not isinstance(kind, str)
+        or kind not in _KINDS
+        or not isinstance(text, str)
+        or not _is_named(decision.args)
+    ):
         raise DecisionError(
             "A decision has one of the four kinds, a text, and arguments by name; "
             f"found {shown(decision)}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ferrule.approval.question import Decision
+from ferrule.approval.question import Decision, check_author
 from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import DecisionError, shown
 
@@ -27,17 +27,19 @@ _REACHABLE = frozenset({"queued", "running", "waiting"})
 def unsent_message(text: Any, *, when: Any = "next", by: str = "", via: str = "api") -> Decision:
     """A message without its number.
 
-    Raises `DecisionError` for a text that says nothing, and for an unknown time.
+    Raises `DecisionError` for a text that says nothing, an unknown time, and an author that is not
+    text.
     """
     if not isinstance(text, str) or not text.strip():
         raise DecisionError(
             f"A message to a run is a text that says something; found {shown(text)}."
         )
-    if when not in _KINDS:
+    if not isinstance(when, str) or when not in _KINDS:
         raise DecisionError(
             f"`when` is one of {', '.join(map(repr, get_args(When)))}; found {shown(when)}."
         )
-    return Decision(_PREFIX, _KINDS[when], escape_surrogates(text), by=by, via=via)
+    author, source = check_author(by, via)
+    return Decision(_PREFIX, _KINDS[when], escape_surrogates(text), by=author, via=source)
 
 
 def refuse_message(run_id: str, status: str, *, takes_messages: bool) -> None:

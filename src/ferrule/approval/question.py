@@ -340,6 +340,10 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
                 "An edit takes the changed arguments by name, "
                 f"such as `question.edit({{'amount': 3}})`; found {shown(args)}."
             )
+        if isinstance(removed, str) or not isinstance(removed, Iterable):
+            raise DecisionError(
+                f"`removed` lists the names of arguments, such as ['note']; found {shown(removed)}."
+            )
         if self.kind == "input":
             return self.fill(args)
         removed_names = tuple(removed)
@@ -414,6 +418,12 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
         For an `input` question, the text has the fields, as a JSON object. For a `result` question
         it is the result: as JSON if it is JSON that fits the tool's return type, else as text.
         """
+        # Users pass what a page has sent, which may be anything.
+        if not isinstance(text, str):
+            raise DecisionError(
+                f"A reply is a text; found {shown(text)}. A result that is JSON data is delivered: "
+                "`run.deliver(key, value)`."
+            )
         if self.kind == "result":
             return self.deliver(result_of_text(self.returns, text))
         return Decision(self.id, "reply", text=text, shown=self.digest)
@@ -547,5 +557,24 @@ class Decision(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
         )
 
     def signed(self, by: str = "", via: str = "") -> Decision:
-        """The same decision, with its author and its source."""
-        return replace(self, by=by or self.by, via=via or self.via)
+        """The same decision, with its author and its source.
+
+        Raises `DecisionError` if one of them is not text.
+        """
+        author, source = check_author(by or self.by, via or self.via)
+        return replace(self, by=author, via=source)
+
+
+def check_author(by: Any, via: Any) -> tuple[str, str]:
+    """The author of a decision and its source, as plain text.
+
+    A store reads back only text. Raises `DecisionError` for another type, such as the number of a
+    user.
+    """
+    for name, value in (("by", by), ("via", via)):
+        if not isinstance(value, str):
+            raise DecisionError(
+                f"`{name}` says in words who decides or from where; found {shown(value)}. "
+                f"Pass a text, such as `{name}=str(...)`."
+            )
+    return str.__str__(by), str.__str__(via)

@@ -22,7 +22,7 @@ from ferrule.approval.decisions import (
     read_response,
 )
 from ferrule.approval.direct_calls import asked_directly, decide_directly
-from ferrule.approval.question import Decision, DecisionStatus, Question
+from ferrule.approval.question import Decision, DecisionStatus, Question, check_author
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.stored import parse_object, reading
 from ferrule.errors import DecisionError, checks_keywords
@@ -163,7 +163,7 @@ def deliveries(entries: Iterable[Entry], run_id: str, key: str, value: Any) -> l
     decisions = [
         question.deliver(value).signed(via="delivery")
         for question in awaited
-        if key in {question.key, question.id}
+        if key in (question.key, question.id)
     ]
     if not decisions:
         keys = ", ".join(repr(question.key) for question in awaited) or "none"
@@ -297,7 +297,8 @@ def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
         raise DecisionError(
             f"There is no grant {grant_id!r} in this run; there are: {', '.join(grants) or 'none'}."
         )
-    revocation = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
+    author, source = check_author(by, "api")
+    revocation = Decision(f"revoke:{grant_id}", "revoke", by=author, via=source, at=time())
     run.decisions.append(revocation)
     # No question uses it: it is put here so that it is stored with the run.
     run.answers[revocation.question_id] = revocation
