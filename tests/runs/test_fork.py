@@ -191,6 +191,13 @@ def test_a_place_that_the_journal_does_not_have_is_refused() -> None:
         original.fork(at="0", at_step=0)
 
 
+def test_one_text_is_not_a_list_of_messages() -> None:
+    """Each of its letters was a message."""
+    original = Shop().start(done())
+    with pytest.raises(InputError, match=r"a list of texts; found 'Be kind\.'"):
+        original.fork(messages="Be kind.")
+
+
 # -- what is tried
 
 

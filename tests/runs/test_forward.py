@@ -12,6 +12,7 @@ import ferrule
 from ferrule import (
     BaseLM,
     ConfirmationRejected,
+    History,
     InputError,
     Limits,
     LMError,
@@ -953,3 +954,52 @@ def test_a_call_beside_a_question_ends_and_is_recorded_even_in_a_plain_asyncio_g
         ["one", "two"],
     )  # in any order
     assert run.prediction.answers == ["one", "two"]
+
+
+class Growing(Module):
+    """Changes its inputs in place, before and after it waits, as plain Python may."""
+
+    def __init__(self) -> None:
+        self.count = Predict("words: list[str] -> answer")
+
+    def forward(self, words: list[str], history: History) -> Prediction:
+        words.append("and")
+        history.add_user_message("Go on.")
+        answer = self.count(words=words).answer
+        said = ferrule.ask_person(f"{words}?")
+        words.append(said)
+        return Prediction(answer=answer, words=list(words), turns=len(history.messages))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("way", ["the run itself", "its document", "another fork"])
+def test_a_resumed_forward_begins_with_the_inputs_as_they_were(way: str, stored: bool) -> None:
+    store = None
+    if stored:
+        store = MemoryStore()
+    words, history = ["red"], History()
+    with context(lm=ScriptedLM([{"outputs": {"answer": "two"}}])):
+        run = Growing().start(words=words, history=history, store=store)
+        assert run.status == "waiting"
+        assert words == ["red", "and"]  # as any function changes what it gets
+        assert run.inputs["words"] == ["red"]
+        if way == "its document":
+            run = Run.from_json(run.to_json(), Growing())
+        if way == "another fork":
+            run = run.fork()
+            run.resume()
+        run.answer(run.pending[0].reply("blue"))
+        run.resume()
+    assert run.status == "done", run.error
+    assert run.prediction.words == ["red", "and", "blue"]
+    assert run.prediction.turns == 1
+    assert words == ["red", "and"]
+
+
+def test_a_forward_reads_a_generator_itself() -> None:
+    class Reading(Module):
+        def forward(self, lines: Any) -> Prediction:
+            return Prediction(first=next(lines), rest=len(list(lines)))
+
+    prediction = Reading()(lines=(str(number) for number in range(3)))
+    assert (prediction.first, prediction.rest) == ("0", 2)

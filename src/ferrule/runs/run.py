@@ -384,6 +384,8 @@ class Run(Displayed, RunState, Typed[S]):
 
         """
         self._refuse_fork_while_executing()
+        if isinstance(messages, str):
+            raise InputError(f"`messages` is a list of texts; found {shown(messages)}.")
         if at_step is not None and at:
             raise InputError("A fork begins `at_step` or `at` a place; found both.")
         end = len(self.journal)
@@ -403,6 +405,7 @@ class Run(Displayed, RunState, Typed[S]):
             deps=deps,
             about=self.about,
         )
+        forked.given_inputs = None  # they are this run's own, which stay as they are
         if inputs or program is not None:
             _check_inputs(forked)
         _begin_fork(forked, self, end)
@@ -678,6 +681,7 @@ class Run(Displayed, RunState, Typed[S]):
             about=self.about,
         )
         again.key, again.extra_tools = self.key, self.extra_tools
+        again.given_inputs = None  # they are this run's own, which stay as they are
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = journal
         # Outside the reader's frame: the replay costs the reader, perhaps a tool, nothing of its

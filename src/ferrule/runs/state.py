@@ -274,18 +274,27 @@ def snapshot(value: Any) -> Any:
         ) from None
 
 
-def _copied(value: Any) -> Any:
+def _own_copy(value: Any) -> Any:
+    """The value with containers of its own. Generators stay unread, for the `forward` to read."""
+    try:
+        return _copied(value, reads=False)
+    except RecursionError:
+        return value
+
+
+def _copied(value: Any, *, reads: bool = True) -> Any:
     if type(value) in SCALARS:  # most inputs
         return value
     if type(value) is dict:
-        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
+        items = cast("dict[Any, Any]", value).items()
+        return {key: _copied(item, reads=reads) for key, item in items}
     if type(value) is list:
-        return [_copied(item) for item in cast("list[Any]", value)]
+        return [_copied(item, reads=reads) for item in cast("list[Any]", value)]
     if isinstance(value, Type):
         if type(value) is History:
             return value.copy()
         return value
-    if is_read_once(value):
+    if reads and is_read_once(value):
         return [_copied(item) for item in value]
     return value
 
@@ -312,7 +321,16 @@ class RunState:
         self.about = about
         self.args = args
         self.inputs = dict(inputs)
-        if program.is_flow:
+        self.given_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        """What the caller passed to a `forward`, until it is executed for the first time.
+
+        A `forward` may change a list in place, as any function, and the caller sees it. A resumed
+        run begins with the inputs as they were, so the run keeps a copy."""
+        if not program.is_flow:
+            self.given_inputs = self.args, self.inputs
+            self.args = tuple(map(_own_copy, args))
+            self.inputs = {name: _own_copy(value) for name, value in inputs.items()}
+        else:
             # A flow's inputs are replayed: if the caller changes a list or a history later, that
             # must not affect them.
             self.inputs = {name: snapshot(value) for name, value in inputs.items()}
@@ -444,6 +462,18 @@ class RunState:
             if self.tally.first(self.decisions, message.question_id) is None:
                 self.answers[message.question_id] = message
                 self.decisions.append(message)
+
+    def inputs_to_perform(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs for one execution; see `given_inputs`."""
+        given, self.given_inputs = self.given_inputs, None
+        if self.program.is_flow:
+            return self.args, self.inputs
+        if given is not None:
+            return given
+        return (
+            tuple(map(_own_copy, self.args)),
+            {name: _own_copy(value) for name, value in self.inputs.items()},
+        )
 
     def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:
         """Begin the first or a later execution; returns its root frame."""

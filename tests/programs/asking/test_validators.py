@@ -635,3 +635,22 @@ def test_an_answer_that_was_recorded_before_a_crash_is_judged() -> None:
     ALLOWED.clear()
     ALLOWED.add("A1")
     assert Run.load(store, "r", judged).resume().prediction.order == "A1"
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_validator_that_changes_an_output_in_place_is_refused(stored: bool) -> None:
+    """A replay takes its verdict from the journal: the loaded run would have another output."""
+    store = None
+    if stored:
+        store = MemoryStore()
+    program = Predict(
+        "question -> orders: list[str]", lm=ScriptedLM([{"outputs": {"orders": ["A1"]}}])
+    )
+
+    @program.output_validator
+    def adds(answer: Any) -> None:
+        answer.orders.append("B2")
+
+    run = program.start(question="?", store=store)
+    assert isinstance(run.error, ConfigurationError)
+    assert "only checks" in str(run.error)

@@ -176,7 +176,8 @@ async def _perform_once(
         try:
             if run.tell is not None and not goes_on:
                 await _open_for_observers(run, run.tell, blocks=blocks)
-            outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
+            args, inputs = run.inputs_to_perform()
+            outcome = await perform(here.frame, run.program, args, inputs, blocks=blocks)
             _raise_hidden_error(run)
         except BaseException as error:  # noqa: BLE001  recorded; `prediction` raises it again
             run.stopped(_reason_of_end(run, error))
