@@ -169,7 +169,7 @@ def all_alternatives(schemas: list[Any], root: Schema) -> list[Any]:
                     continue
                 seen.add(id(target))
         form = resolve_reference(schema, root)
-        branches = _branches(form)
+        branches = branches_of(form)
         if branches:
             waiting.extend(branches)
         else:
@@ -177,7 +177,7 @@ def all_alternatives(schemas: list[Any], root: Schema) -> list[Any]:
     return forms
 
 
-def _branches(schema: Any) -> list[Any]:
+def branches_of(schema: Any) -> list[Any]:
     """The branches of a schema's unions."""
     branches: list[Any] = []
     if is_object(schema):

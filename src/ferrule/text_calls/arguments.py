@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.encoding.ahead import Ahead
 from ferrule.encoding.repair import read_json
-from ferrule.schema.nodes import Schema, declared_types, is_list
+from ferrule.schema.nodes import Schema, branches_of, declared_types, is_list, json_type
 from ferrule.text_calls.marks import Tag, argument_templates, folded, mark_at, tag_pattern
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ class Arguments:
 
     def blank(self, offset: int) -> int:
         """The position after blanks."""
-        return _skip_blank(self._text, offset)
+        blank = _BLANK.match(self._text, offset)
+        return offset if blank is None else blank.end()
 
     def follows(self, offset: int, closings: tuple[str, ...]) -> bool:
         """Whether the end of a call follows: its closing tags, or the end of the text."""
@@ -272,11 +273,11 @@ class Arguments:
         if "string" not in kinds:
             is_text = not kinds and not isinstance(decoded, (dict, list)) and not _says_type(more)
             return value if is_text else cast("Any", decoded)
-        kind = _kind(decoded)
-        if kind == "string" and isinstance(decoded, str):
+        if isinstance(decoded, str):
             is_quoted = value == f'"{decoded}"'
             return decoded if is_quoted else value
-        return decoded if kind in kinds and kind in ("object", "array", "null") else value
+        is_meant = json_type(decoded) in kinds & {"object", "array", "null"}
+        return decoded if is_meant else value
 
     def _nested(self, bare: str, schema: Any, kinds: set[str]) -> Any:
         """An object or a list whose parts are tags; None if it is not one."""
@@ -285,19 +286,11 @@ class Arguments:
         parts = self._parts(bare)
         if parts is None:
             return None
-        fields: Mapping[str, Any] = {}
-        if isinstance(schema, Mapping):
-            fields = cast("Mapping[str, Any]", schema)
         if "array" in kinds:
-            items: Any = fields.get("items")
-            return [self._part(part, items) for _, part in parts]
-        properties: Any = fields.get("properties")
-        known: Mapping[str, Any] = {}
-        if isinstance(properties, Mapping):
-            known = cast("Mapping[str, Any]", properties)
+            return [self._part(part, schema_of_part(schema, "items")) for _, part in parts]
         found: dict[str, Any] = {}
         for key, part in parts:
-            value = self._part(part, known.get(key))
+            value = self._part(part, schema_of_part(schema, "properties", key))
             if key in found:
                 listed = found[key] if isinstance(found[key], list) else [found[key]]
                 found[key] = [*listed, value]
@@ -336,11 +329,6 @@ class Arguments:
         return parts or None
 
 
-def _skip_blank(text: str, offset: int) -> int:
-    blank = _BLANK.match(text, offset)
-    return offset if blank is None else blank.end()
-
-
 def _matching(text: str, offset: int, opening: str, closing: str, effort: Effort) -> int | None:
     """Where the tag ends that is open at a position. Tags of its name nest."""
     depth = 1
@@ -364,27 +352,23 @@ def _says_type(more: str) -> bool:
     return "string=" in more or "type=" in more
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, dict):
-        return "object"
-    if isinstance(value, list):
-        return "array"
-    if value is None:
-        return "null"
-    return "string" if isinstance(value, str) else "number"
-
-
 def kinds_of(schema: Any) -> set[str]:
     """The JSON types that a schema allows; empty if it does not say."""
     if not isinstance(schema, Mapping):
         return set()
     found = cast("Schema", schema)
     kinds = set(declared_types(found))
-    for key in ("anyOf", "oneOf"):
-        branches: Any = found.get(key)
-        if is_list(branches):
-            kinds = kinds.union(*map(kinds_of, branches))
+    kinds = kinds.union(*map(kinds_of, branches_of(found)))
     enum: Any = found.get("enum")
     if not kinds and is_list(enum) and any(isinstance(choice, str) for choice in enum):
         return {"string"}
     return {_TYPES.get(name, name) for name in kinds} - {""}
+
+
+def schema_of_part(schema: Any, *keys: str) -> Any:
+    """The schema of a part of a value, such as `"properties", "day"`; None if it has none."""
+    for key in keys:
+        if not isinstance(schema, Mapping):
+            return None
+        schema = cast("Mapping[str, Any]", schema).get(key)
+    return schema

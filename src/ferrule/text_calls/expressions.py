@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import to_jsonable_python
 
 from ferrule.errors import shown
-from ferrule.schema.nodes import is_list
-from ferrule.text_calls.arguments import kinds_of
+from ferrule.schema.nodes import branches_of
+from ferrule.text_calls.arguments import kinds_of, schema_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,17 +135,17 @@ class _Reader:
     def _collection(self, node: ast.expr, schema: Any) -> Any:
         match node:
             case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-                return [self.value(item, _inside(schema, "items")) for item in items]
+                return [self.value(item, schema_of_part(schema, "items")) for item in items]
             case ast.Dict(keys=keys, values=values) if None not in keys:
                 names = [str(self._part(cast("ast.expr", key))) for key in keys]
                 return {
-                    name: self.value(value, _inside(schema, "properties", name))
+                    name: self.value(value, schema_of_part(schema, "properties", name))
                     for name, value in zip(names, values, strict=True)
                 }
             case ast.Call(func=ast.Name(id="dict"), args=[], keywords=members):
                 return {
                     _name_of(member): self.value(
-                        member.value, _inside(schema, "properties", _name_of(member))
+                        member.value, schema_of_part(schema, "properties", _name_of(member))
                     )
                     for member in members
                 }
@@ -162,15 +162,6 @@ class _Reader:
                 return value
             case _:
                 raise NoCallError(type(node).__name__)
-
-
-def _inside(schema: Any, *keys: str) -> Any:
-    """The schema of a part, if the schema has one."""
-    for key in keys:
-        if not isinstance(schema, Mapping):
-            return None
-        schema = cast("Mapping[str, Any]", schema).get(key)
-    return schema
 
 
 def _name_of(member: ast.keyword) -> str:
@@ -281,11 +272,7 @@ def _formats(schema: Any) -> set[str]:
         formats.add(keywords["format"])
     if "pattern" in keywords:
         formats.add("text of its pattern")
-    for key in ("anyOf", "oneOf"):
-        branches: Any = keywords.get(key)
-        if is_list(branches):
-            formats = formats.union(*map(_formats, branches))
-    return formats
+    return formats.union(*map(_formats, branches_of(keywords)))
 
 
 def _iso(value: Any, formats: set[str]) -> str:

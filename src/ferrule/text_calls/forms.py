@@ -68,7 +68,6 @@ def _patterns() -> dict[str, re.Pattern[str]]:
             # A string that is not closed takes the rest of the text: none is searched twice.
             "string": r"<escape>(.*?)(?:<escape>|\Z)|<\|\"\|>(.*?)(?:<\|\"\|>|\Z)"
             r"|(\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z))|([{}])",
-            "blank": r"\s*",
         }.items()
     }
 
@@ -126,7 +125,7 @@ class Forms:
 
     def blank(self, offset: int) -> int:
         """The position after blanks."""
-        return self._skip("blank", offset)
+        return self.arguments.blank(offset)
 
     def value(self, offset: int) -> Value | None:
         """The JSON value at a position."""
@@ -159,9 +158,7 @@ class Forms:
             if not mark.role and not mark.closes:
                 return "own tags"
             return f"{'/' * mark.closes}{mark.spelling}{mark.word}"
-        if sign == "[" and self._is("list", offset):
-            return "list"
-        if sign == "{" or (sign == "[" and self._is("list of objects", offset)):
+        if sign == "{" or self._is("list of objects", offset):
             return "JSON"
         for name, label in labels().items():
             if label.match(text, offset):

@@ -76,31 +76,18 @@ def mark_at(text: str, offset: int) -> Tag | None:
 @lru_cache(maxsize=2048)
 def mark_of(tag: str) -> Tag:
     """The meaning of a tag, given with its brackets."""
-    inner = tag[tag.find("[>[") + 3 :] if tag.startswith("]<]") else tag
-    namespace = tag[: len(tag) - len(inner)]
-    prefix = ""
-    if inner.startswith(("<|open|>", "<|close|>")):
-        closes = inner.startswith("<|close|>")
-        inner = inner.split("|>", 1)[1].split("<", 1)[0]
-        prefix = "open "
-    else:
-        inner = inner.strip("<>[]◁▷")
-        bare = inner.lstrip("<")
-        closes = "/" in bare[:2] or (bare[-1:] in _BARS and bare[:1] not in _BARS)
-        inner = bare.lstrip("/|\uff5c").rstrip("|\uff5c")
-    head, is_assigned, rest = inner.partition("=")
-    value: str | None = None
-    more = ""
-    if is_assigned:
-        head = _without_attribute(head)
-        value, more = _attribute(rest.lstrip())
-    word, spelling = _word(prefix + head)
-    role = _role(word, closes=closes)
-    if role == "names" and value is None:
+    namespace = ""
+    if tag.startswith("]<]"):
+        namespace = tag[: tag.find("[>[") + 3]
+    parts = _parts(tag.removeprefix(namespace))
+    word, spelling = _word(parts.words)
+    role = _role(word, closes=parts.closes)
+    if role == "names" and parts.value is None:
         role = "announces" if word in _vocabulary().announcing else ""
-    elif role == "announces" and value is not None:
+    elif role == "announces" and parts.value is not None:
         role = "names"
-    return Tag(word, closes, value, more, namespace + spelling, role, tag)
+    spelling = namespace + spelling
+    return Tag(word, parts.closes, parts.value, parts.more, spelling, role, tag)
 
 
 def is_ending(mark: Tag) -> bool:
@@ -125,6 +112,32 @@ def _stem(mark: Tag) -> str:
 def folded(words: str) -> str:
     """Letters and digits only, without case."""
     return "".join([letter for letter in words if letter.isalnum()]).casefold()
+
+
+class _Parts(NamedTuple):
+    """A tag of a text or of a template, taken apart; the fields as in `Tag`."""
+
+    words: str
+    """All before the value, without brackets, bars and the attribute that has the name."""
+    closes: bool
+    value: str | None = None
+    more: str = ""
+
+
+def _parts(tag: str) -> _Parts:
+    prefix = ""
+    if tag.startswith(("<|open|>", "<|close|>")):
+        closes = tag.startswith("<|close|>")
+        inner = tag.split("|>", 1)[1].split("<", 1)[0]
+        prefix = "open "
+    else:
+        bare = tag.strip("<>[]◁▷")
+        closes = "/" in bare[:2] or (bare[-1:] in _BARS and bare[:1] not in _BARS)
+        inner = bare.lstrip("/|\uff5c").rstrip("|\uff5c")
+    head, is_assigned, rest = inner.partition("=")
+    if not is_assigned:
+        return _Parts(prefix + head, closes)
+    return _Parts(prefix + _without_attribute(head), closes, *_attribute(rest.lstrip()))
 
 
 def _attribute(rest: str) -> tuple[str, str]:
@@ -199,15 +212,8 @@ def _all_folded(words: Iterable[str]) -> list[str]:
 
 def _plain(tag: str) -> tuple[str, bool]:
     """The word of a tag of the table, and whether it closes. All its letters count."""
-    closes = tag.startswith(("<|close|>", "</")) or (
-        tag.endswith("|>") and not tag.startswith("<|")
-    )
-    if tag.startswith(("<|open|>", "<|close|>")):
-        return "open" + folded(tag.split("|>", 1)[1].split("<", 1)[0].split(" ", 1)[0]), closes
-    head = tag.split("=", 1)[0]
-    if "=" in tag:
-        head = _without_attribute(head)
-    return folded(head), closes
+    parts = _parts(tag)
+    return folded(parts.words), parts.closes
 
 
 @cache

@@ -145,16 +145,9 @@ class Reading:
             return self._think(0, start, end)
         if mark.word in self._unclosed:
             return end
-        for tag in tag_pattern().finditer(text, end):
-            if not self._effort.spend(0):
-                break
-            other = mark_of(tag[0])
-            is_end = other.role == "thought" and is_ending(other) and are_pair(mark, other)
-            if is_end or (mark.text == "<|think|>" and tag[0] == "<|end|>"):
-                return self._think(end, tag.start(), tag.end())
-            if mark.word == "innerprefix" and other.word == "toolsprefix":
-                return self._think(end, tag.start(), tag.start())
-        self._unclosed.add(mark.word)
+        closing = self._closing(mark, end)
+        if closing is not None:
+            return self._think(end, *closing)
         if self._is_mention(start, end):
             return end
         return self._think(end, len(text), len(text))
@@ -225,19 +218,33 @@ class Reading:
         """
         if mark.closes or mark.word in self._unclosed:
             return end
-        for tag in tag_pattern().finditer(self._text, end):
-            if not self._effort.spend(0):
-                break
-            other = mark_of(tag[0])
-            if is_ending(other) and are_pair(mark, other):
-                if mark.role == "result" and self.spans:
-                    self._is_over = self._repeats.ignores(self.spans[-1][1], tag.end())
-                self._places.skip(tag.end())
-                return tag.end()
-        self._unclosed.add(mark.word)
+        closing = self._closing(mark, end)
+        if closing is not None:
+            _, behind = closing
+            if mark.role == "result" and self.spans:
+                self._is_over = self._repeats.ignores(self.spans[-1][1], behind)
+            self._places.skip(behind)
+            return behind
         if mark.role == "result" or mark.word in ("tools", "functions"):
             self._is_over = True
         return end
+
+    def _closing(self, mark: Tag, offset: int) -> tuple[int, int] | None:
+        """Where the mark is that ends thoughts or an aside, and where the text goes on behind it.
+
+        A mark without one is remembered, so that the next of its kind does not search again.
+        """
+        for tag in tag_pattern().finditer(self._text, offset):
+            if not self._effort.spend(0):
+                break
+            other = mark_of(tag[0])
+            is_end = is_ending(other) and are_pair(mark, other)
+            if is_end or (mark.text == "<|think|>" and tag[0] == "<|end|>"):
+                return tag.span()
+            if mark.word == "innerprefix" and other.word == "toolsprefix":
+                return tag.start(), tag.start()
+        self._unclosed.add(mark.word)
+        return None
 
     def _header(self, start: int) -> int:
         """The header of a message of gpt-oss or Glimmer: its channel, and whom it is for."""
