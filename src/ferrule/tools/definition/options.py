@@ -26,54 +26,38 @@ WhenUnknown = Literal["ask", "tell", "fail"]
 WhereFrom = Literal["function", "outside", "page"]
 
 
-class ToolOptions(TypedDict, total=False):
+class DecoratorOptions(TypedDict, total=False):
+    """The options of `@tool(...)`, without its arguments `name` and `description`."""
+
+    desc: str | None
+    """DSPy's name of `description`."""
+    args: Mapping[str, Any] | None
+    arg_types: Mapping[str, Any] | None
+    arg_desc: Mapping[str, str] | None
+    schema: Mapping[str, Any] | None
+    mcp_server: str | None
+    require_confirmation: bool | str | Callable[[dict[str, Any]], object]
+    effect: Effect | None
+    reconcile: Callable[..., Any] | None
+    unknown: WhenUnknown
+    timeout_s: float | None
+    concurrent: bool
+    retries: int | None
+    result: WhereFrom
+    within_s: float | None
+    untrusted: bool | None
+
+
+class ToolOptions(DecoratorOptions, total=False):
     """Every option of `Tool(...)` by name; the docstring of `Tool` describes them."""
 
     func: Callable[..., Any] | None
     name: str | None
     description: str | None
-    args: Mapping[str, Any] | None
-    arg_types: Mapping[str, Any] | None
-    arg_desc: Mapping[str, str] | None
-    schema: Mapping[str, Any] | None
-    mcp_server: str | None
     mcp: MCPDefinition | None
-    require_confirmation: bool | str | Callable[[dict[str, Any]], object]
-    effect: Effect | None
-    reconcile: Callable[..., Any] | None
-    unknown: WhenUnknown
-    timeout_s: float | None
-    concurrent: bool
-    retries: int | None
-    result: WhereFrom
-    within_s: float | None
     returns: Any
-    untrusted: bool | None
-    desc: str | None
-    """DSPy's name of `description`."""
     callable: Callable[..., Any] | None
     """The Proxy Base Agent's name of `func`, with its manner of calling: see `ToolDefinition`."""
-
-
-class DecoratorOptions(TypedDict, total=False):
-    """The options of `@tool(...)`: those of `Tool(...)` that do not name a function."""
-
-    desc: str | None
-    args: Mapping[str, Any] | None
-    arg_types: Mapping[str, Any] | None
-    arg_desc: Mapping[str, str] | None
-    schema: Mapping[str, Any] | None
-    mcp_server: str | None
-    require_confirmation: bool | str | Callable[[dict[str, Any]], object]
-    effect: Effect | None
-    reconcile: Callable[..., Any] | None
-    unknown: WhenUnknown
-    timeout_s: float | None
-    concurrent: bool
-    retries: int | None
-    result: WhereFrom
-    within_s: float | None
-    untrusted: bool | None
 
 
 ALIASES = {"desc": "description", "callable": "func"}
