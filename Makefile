@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check kill-test fuzz bench docs ui-test pg-test conformance release clean
+.PHONY: help demo test check lint kill-test fuzz bench docs ui-test pg-test conformance release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,9 +37,12 @@ demo: .venv/.run ## an agent at work in the terminal, no API key needed
 test: .venv/.dev ## all tests
 	$(run_tests)
 
+# The checkers of types need one core for minutes, and the tests leave much of a second one idle.
 check: .venv/.dev ## all checks before a commit: format, lint, types, tests
-	scripts/lint.sh
-	$(run_tests)
+	@$(MAKE) --no-print-directory -j2 lint test
+
+lint:
+	@MAKEFLAGS= scripts/lint.sh  # which calls make itself: not for a job of this one
 
 kill-test: .venv/.dev ## kill, interrupt and race agents, and count the effects of their tools
 	@PYTHONPATH=tests $(BIN)/python -m killing
