@@ -28,8 +28,11 @@ mixed = classify.batch(
     progress=False,
     return_exceptions=True,
 )
-for each in mixed:
-    print(f"{type(each).__name__}: {each}" if isinstance(each, BaseException) else each.mood)
+for outcome in mixed:
+    if isinstance(outcome, BaseException):
+        print(f"{type(outcome).__name__}: {outcome}")
+    else:
+        print(outcome.mood)
 
 assert [prediction.mood for prediction in predictions] == ["good", "bad", "good", "bad"]
 assert isinstance(mixed[1], InputError)

@@ -86,9 +86,9 @@ class Service:
         """Resume, now and every second, the runs that a crash, a stop or a decision in another process left with work."""
         while True:
             for line in [
-                each
+                line
                 for status in UNFINISHED
-                for each in ferrule.Run.list(self.store, status=status, limit=None)
+                for line in ferrule.Run.list(self.store, status=status, limit=None)
             ]:
                 if not line.leased and (line.status in GOES_ON or line.decided):
                     with suppress(ferrule.FerruleError):  # another process was faster
@@ -148,7 +148,7 @@ class Service:
             (run.id,),
         ).fetchone()
         if run.status not in {*GOES_ON, last} and run.id not in {
-            each.id for each in self.executing
+            other.id for other in self.executing
         }:
             for event in run.events()[
                 -1 - len(run.pending) :
