@@ -460,3 +460,18 @@ def test_a_question_for_a_result_is_answered_with_a_delivery() -> None:
     with pytest.raises(DecisionError):
         asked.approve()
     assert asked.ways.startswith("`run.deliver('build-7', value)`")
+
+
+@pytest.mark.parametrize("kind", ["confirm", "migration"])
+def test_an_edit_of_an_argument_that_the_tool_does_not_have_is_refused(kind: Any) -> None:
+    """It fits no call: a button would have said "recorded", and the run would have asked again."""
+    schema: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
+    asked = replace(ASKED, kind=kind, schema=schema, id="q1")
+    with pytest.raises(DecisionError, match="no argument `pth`, so the edit would be") as caught:
+        asked.edit({"pth": "b"})
+    assert caught.value.reason == "unfit"
+    with pytest.raises(DecisionError, match="`pth`"):
+        accept(asked, Decision("q1", "edit", args={"pth": "b"}), now=0.0)
+    open_ended = replace(asked, schema={**schema, "additionalProperties": True})
+    for question in (open_ended, replace(ASKED, kind="confirm", schema=None)):
+        assert question.edit({"pth": "b"}).args == {"pth": "b"}

@@ -282,7 +282,7 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
                 "this question is about one call alone."
             )
         if not isinstance(grant.args, str):
-            self._check_names(grant.args)
+            self._check_names(grant.args, "grant")
         return replace(
             grant,
             tool=self.call.name,
@@ -291,7 +291,7 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
             same=arguments_digest(self.call.args),
         )
 
-    def _check_names(self, names: Iterable[str]) -> None:
+    def _check_names(self, names: Iterable[str], what: str) -> None:
         """Raise `DecisionError` for an argument that the tool does not have: no call would fit."""
         if not self.schema or self.schema.get("additionalProperties"):
             return
@@ -299,7 +299,7 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
         unknown = [name for name in names if name not in known]
         if unknown:
             raise DecisionError(
-                f"`{self.call.name}` has no argument `{unknown[0]}`, so the grant would be for no "
+                f"`{self.call.name}` has no argument `{unknown[0]}`, so the {what} would be for no "
                 f"call. It has: {', '.join(f'`{name}`' for name in known) or 'none'}."
             )
 
@@ -369,6 +369,7 @@ class Question(Struct, metaclass=CheckedStruct, frozen=True):
             raise DecisionError("No call waits for this question: answer it with `reply(text)`.")
         if self.kind == "result":
             raise self._waits_for_result()
+        self._check_names(args, "edit")
         return Decision(self.id, "edit", args=dict(args), removed=removed_names, shown=self.digest)
 
     def fill(self, content: Mapping[str, Any] | None = None) -> Decision:

@@ -1020,3 +1020,41 @@ def test_a_predictor_of_ones_own_inside_a_chain_of_thought_still_has_its_say() -
     assert (
         program(question="?", lm=ScriptedLM([fields(reasoning="r", answer="yes")])).answer == "YES"
     )
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("callback", [True, False], ids=["a callback", "the shelf"])
+def test_a_new_version_of_a_loaded_tool_is_taken_in_the_same_process_too(
+    callback: bool, stored: bool
+) -> None:
+    """As in another process: what was approved was the old one, so a person is asked again."""
+    ran: list[str] = []
+
+    def version(number: str) -> ReAct:
+        """An agent that has `pay` on its shelf, in this version."""
+        pay = Tool(
+            lambda: ran.append(number) or "paid",
+            "pay",
+            f"Pay, {number}.",
+            require_confirmation=True,
+        )
+        load = loader(adding(pay))
+        if not callback:
+            load = tool(lambda: Load("pay"), name="load", desc="Load.")
+        return agent("native", Toolbox([load], shelf=[pay]))
+
+    store = None
+    if stored:
+        store = MemoryStore()
+    with script("native", ("", "load"), ("", "pay")) as lm, context(lm=lm):
+        run = version("old").start(question="?", store=store, run_id="r1")
+        run.answer(run.pending[0].approve())
+    with script("native", DONE) as lm, context(lm=lm):
+        again = Run.from_json(run.to_json(), version("new"))
+        if store is not None:
+            again = Run.load(store, "r1", version("new"))
+        again.resume()
+        assert (again.status, ran) == ("waiting", [])
+        again.answer(again.pending[0].approve())
+        again.resume()
+    assert (again.status, ran) == ("done", ["new"])

@@ -306,36 +306,46 @@ class Host:
     def _find(self, name: str, tool_digest: str, replaced: Tool | None) -> Tool:
         """Find a tool by name and digest.
 
-        This run may have loaded it before; or it is the program's own, on its shelf, passed to
-        `Run.load`, or listed by a server now. It replaced `replaced`, so it is another tool, even
-        if both have equal declarations.
+        This execution may have loaded it; or it is passed to `Run.load`, the program's own, on its
+        shelf, or listed by a server now; or this process loaded it before. It replaced `replaced`,
+        so it is another tool, even if both have equal declarations.
         """
         loaded = self._loaded_here.get((name, tool_digest))
-        if loaded is None and self._run_key is not None:
-            with _loading.lock:
-                loaded = _loaded.get(self._run_key, {}).get((name, tool_digest))
         if loaded is not None and loaded != replaced:
             return loaded
         extra_tools = map(Tool.of, self._extra_tools)
         candidates = (*extra_tools, *self._first_tools, *(self.owner.shelf or ()))
-        namesakes = [tool for tool in candidates if tool.name == name]
-        equals = [tool for tool in namesakes if digest(tool) == tool_digest]
-        for tool in equals:
-            if tool != replaced:
+        namesakes = [tool for tool in candidates if tool.name == name and tool != replaced]
+        for tool in namesakes:
+            if digest(tool) == tool_digest:
                 return tool
         for tool in self.server_tools():
             if tool.name == name and digest(tool) == tool_digest:
                 return tool
-        if namesakes and not equals:
+        if namesakes:
             # A newer version of the tool: each call is checked against it.
             return namesakes[0]
+        # Only now: a run that is resumed with another program has the tools of that program, as in
+        # another process. A tool that a callback made may be nowhere else.
+        loaded = self._remembered(name, tool_digest)
+        if loaded is not None and loaded != replaced:
+            return loaded
         why = "it is neither the program's own nor on its shelf"
-        if equals:
-            why = "it replaced a tool with an equal declaration, and only that tool is there"
+        if replaced is not None:
+            why = "it replaced a tool of this name, and only that tool is there"
+            if digest(replaced) == tool_digest:
+                why = "it replaced a tool with an equal declaration, and only that tool is there"
         raise RunError(
             f"The run had loaded the tool {shown(name)}, which is not found now: {why}. "
             f"Pass it: Run.load(..., tools=[{name}])."
         )
+
+    def _remembered(self, name: str, tool_digest: str) -> Tool | None:
+        """The tool as an earlier execution of the run loaded it in this process."""
+        if self._run_key is None:
+            return None
+        with _loading.lock:
+            return _loaded.get(self._run_key, {}).get((name, tool_digest))
 
 
 def _first_line(tool: Tool) -> str:
