@@ -129,9 +129,12 @@ clean: ## remove the venvs and all caches
 # Twice quiet: no advice of pip, errors only.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
+# pip compiles with one core, for a third of its time. As in pip, a file that does not compile, such
+# as a template, is no failure.
 define install
 @echo "installing requirements/$(2).txt into $(1)"
-@$(1)/$(SCRIPTS)/python $(PIP_INSTALL) --no-deps --require-hashes -r requirements/$(2).txt
+@$(1)/$(SCRIPTS)/python $(PIP_INSTALL) --no-compile --no-deps --require-hashes -r requirements/$(2).txt
+@$(1)/$(SCRIPTS)/python -W ignore -m compileall -qq -j 0 $(1) || true
 endef
 
 # Without build isolation, because the list pins the build backend.
