@@ -249,6 +249,16 @@ FORMS: dict[str, tuple[str, list[Found]]] = {
     "python_in_strings": ('["search(query=\'cats\', limit=3)", "get_time()"]', [SEARCH, TIME]),
     "python_spread": ("[search(**{'query': 'cats', 'limit': 3})]", [SEARCH]),
     "step_of_a_text_loop": (f'{{"next_thought": "Look.", "next_tool_name": "search", "next_tool_args": {ARGS}}}', [SEARCH]),
+    "after_lines_of_another_message": (f"Hi.\nI look it up<|im_end|><tool_call>{J_SEARCH}</tool_call>", [SEARCH]),
+    "harmony_after_lines": (
+        ("<|channel|>commentary<|message|>Hi.\nI look it up<|end|><|start|>assistant<|channel|>commentary to=functions.search "
+        f"<|constrain|>json<|message|>{ARGS}<|call|>"),
+        [SEARCH],
+    ),
+    "sections_of_character_data": (
+        "<function=search><parameter=query><![CDATA[a ]]]]><![CDATA[> b]]></parameter></function>",
+        [("search", {"query": "a ]]> b"})],
+    ),
     "python_namespace": ("default_api:search(query='cats', limit=3)", [SEARCH]),
 }  # fmt: skip
 
@@ -421,6 +431,10 @@ def test_what_would_have_to_be_evaluated_is_no_value(written: str) -> None:
 
 REPAIRED: dict[str, tuple[str, tuple[str, ...]]] = {
     "none": (f"<tool_call>{J_SEARCH}</tool_call>", ()),
+    "thought_that_a_word_ends": (
+        f"<|think:start|>Maybe not.<|think:end|>\n<tool_call>{J_SEARCH}</tool_call>",
+        (),
+    ),
     "single_quotes": (
         "{'name': 'search', 'arguments': {'query': 'cats', 'limit': 3}}",
         ("single_quotes",),

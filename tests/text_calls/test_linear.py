@@ -13,7 +13,7 @@ from text_calls.written import ROWS, TOOLS, write
 
 from ferrule.text_calls.drafts import Effort
 from ferrule.text_calls.find import find
-from ferrule.text_calls.marks import tag_pattern
+from ferrule.text_calls.marks import TAG
 
 OTHERS = ["```json\n", "```tool_code\n", "<tool_code>\n", '"', "(", "\n", "{", "[", "find_book(", "add(a=[", '"add(a=[', '\\"find_book(title=[', "<think>", "</think>",
           "to=find_book", "call:find_book{", '<|"|>', "<pre>", "<!--", "`", "find_book\n{", '{"name": "find_book", "arguments": {', ">>>find_book\n",
@@ -26,7 +26,7 @@ def signs() -> list[str]:
     found: set[str] = set()
     for row in ROWS.values():
         call = write(row, "find_book", {"title": "x"})
-        found |= {call, *tag_pattern().findall(call)}
+        found |= {call, *TAG.findall(call)}
     return sorted(found | set(OTHERS))
 
 

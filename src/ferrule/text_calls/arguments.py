@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ferrule.encoding.ahead import Ahead
 from ferrule.encoding.repair import read_json
 from ferrule.schema.nodes import Schema, branches_of, declared_types, is_list, json_type
-from ferrule.text_calls.marks import Tag, argument_templates, folded, mark_at, tag_pattern
+from ferrule.text_calls.marks import TAG, Tag, argument_templates, folded, mark_at
 
 if TYPE_CHECKING:
     from ferrule.text_calls.drafts import Effort
@@ -154,7 +154,7 @@ class Arguments:
                 return None
             key_end = start = end
             opened: Tag | None = None
-            for tag in tag_pattern().findall(before_value):
+            for tag in TAG.findall(before_value):
                 if "{" in tag:
                     continue
                 mark = mark_at(self._text, self.blank(start))
@@ -220,7 +220,7 @@ class Arguments:
         if position >= 0 and self._goes_on(position + len(named), offer, closings):
             repairs.append("wrong_tag")
             return position, position + len(named)
-        for tag in tag_pattern().finditer(self._text, offset):
+        for tag in TAG.finditer(self._text, offset):
             if not self._effort.spend(tag.end() - tag.start()):
                 break
             following = self._opening(tag.start(), offer)
@@ -250,13 +250,8 @@ class Arguments:
             value = value.removesuffix("\n").removesuffix("\r")
         bare = value.strip()
         if bare.startswith("<![CDATA[") and bare.endswith("]]>"):
-            value = bare = (
-                "]]>".join(
-                    part.removeprefix("<![CDATA[") for part in bare[:-3].split("]]><![CDATA[")
-                )
-                if bare.count("<![CDATA[") == 1
-                else re.sub(r"<!\[CDATA\[|\]\]>", "", bare)
-            )
+            # A `]]>` inside is written as the end of one section and the beginning of the next.
+            value = bare = bare[len("<![CDATA[") : -len("]]>")].replace("]]><![CDATA[", "")
         elif "escaped" in more:
             value = html.unescape(value)
             bare = value.strip()

@@ -142,12 +142,12 @@ def _fields(draft: Draft) -> dict[str, Any]:
 
 def _rest(text: str, spans: list[tuple[int, int]]) -> str:
     """The text between the calls, without the tags around them."""
-    from ferrule.text_calls.marks import tag_pattern
+    from ferrule.text_calls.marks import TAG
 
     pieces: list[str] = []
     offset = 0
     for start, end in [*spans, (len(text), len(text))]:
-        pieces.append(tag_pattern().sub(_without_markup, text[offset:start]).strip())
+        pieces.append(TAG.sub(_without_markup, text[offset:start]).strip())
         offset = max(offset, end)
     return "\n".join([piece for piece in pieces if piece.strip("()`*") not in ("", "return")])
 

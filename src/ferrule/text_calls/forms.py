@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.encoding.ahead import Ahead
+from ferrule.encoding.pattern import pattern
 from ferrule.encoding.repair import read_json
 from ferrule.encoding.written import read_with_digits
 from ferrule.text_calls.arguments import AmbiguousError, Arguments
@@ -22,11 +23,11 @@ from ferrule.text_calls.json_form import (
     unreadable,
 )
 from ferrule.text_calls.marks import (
+    TAG,
     argument_templates,
     mark_at,
     mark_of,
     separates,
-    tag_pattern,
 )
 from ferrule.text_calls.python_form import PythonForm
 
@@ -42,34 +43,31 @@ _MOST_SEPARATORS = 4
 NAME = r"[^\W\d](?:[\w.:/-]|\\_){0,120}"
 
 
-@cache
-def _patterns() -> dict[str, re.Pattern[str]]:
-    """Compiled on first use: most answers hold no text that may be a call."""
-    return {
-        name: re.compile(pattern, re.DOTALL)
-        for name, pattern in {
-            "fence": r"(?:`{3,}|~{3,})[ \t]*(?:([\w+.-]*)[ \t]*\r?\n"
-            r"|(json|python|tool_code|tool_call)?\s*)",
-            "list": r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""",
-            "list of objects": r"\[\s*\{",
-            # Bounded: a comment may be searched again from another position.
-            "join": r"[\s,;]*(?:(?:#[^\n`]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}"
-            r"(?:return\s+(?=[\[(\w]))?",
-            "between": r"(?:[\s,;]|\\\r?\n)*",
-            "name": NAME,
-            "json": r"[`*]*[ \t]*(?:\r?\n)?[ \t]*(?:`{3}\w*\s*)?(?=\{)"
-            r"|\s*[:=>]?\s*(?:`{3}\w*\s*)?(?=\{)",
-            "words": r"[\w.:-]{1,64}\s*(?=[<\[])",
-            "statement": r"[ \t]*(?:[\w, \t]+=[ \t]*)?(?:print[ \t]*\(\s*)?(?:await[ \t]+)?",
-            "same line": r"[ \t]*[;,][ \t]*(?=\S)",
-            "closing": r"\n[ \t>]{0,8}(?P<fence>`{3,}|~{3,})(?=[ \t\r]*(?:\n|<|\Z))",
-            "fence end": r"\s*`{3,}",
-            "extra": r"\s*\}+(?=\s*(?:<|\[/|```|\Z))",
-            # A string that is not closed takes the rest of the text: none is searched twice.
-            "string": r"<escape>(.*?)(?:<escape>|\Z)|<\|\"\|>(.*?)(?:<\|\"\|>|\Z)"
-            r"|(\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z))|([{}])",
-        }.items()
-    }
+_PATTERNS = {
+    name: pattern(expression, re.DOTALL)
+    for name, expression in {
+        "fence": r"(?:`{3,}|~{3,})[ \t]*(?:([\w+.-]*)[ \t]*\r?\n"
+        r"|(json|python|tool_code|tool_call)?\s*)",
+        "list": r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""",
+        "list of objects": r"\[\s*\{",
+        # Bounded: a comment may be searched again from another position.
+        "join": r"[\s,;]*(?:(?:#[^\n`]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}"
+        r"(?:return\s+(?=[\[(\w]))?",
+        "between": r"(?:[\s,;]|\\\r?\n)*",
+        "name": NAME,
+        "json": r"[`*]*[ \t]*(?:\r?\n)?[ \t]*(?:`{3}\w*\s*)?(?=\{)"
+        r"|\s*[:=>]?\s*(?:`{3}\w*\s*)?(?=\{)",
+        "words": r"[\w.:-]{1,64}\s*(?=[<\[])",
+        "statement": r"[ \t]*(?:[\w, \t]+=[ \t]*)?(?:print[ \t]*\(\s*)?(?:await[ \t]+)?",
+        "same line": r"[ \t]*[;,][ \t]*(?=\S)",
+        "closing": r"\n[ \t>]{0,8}(?P<fence>`{3,}|~{3,})(?=[ \t\r]*(?:\n|<|\Z))",
+        "fence end": r"\s*`{3,}",
+        "extra": r"\s*\}+(?=\s*(?:<|\[/|```|\Z))",
+        # A string that is not closed takes the rest of the text: none is searched twice.
+        "string": r"<escape>(.*?)(?:<escape>|\Z)|<\|\"\|>(.*?)(?:<\|\"\|>|\Z)"
+        r"|(\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z))|([{}])",
+    }.items()
+}
 
 
 @cache
@@ -83,7 +81,7 @@ def labels() -> dict[str, re.Pattern[str]]:
     for row in UNMARKED:
         before, _, after = row.call.partition("{name}")
         between, slot, rest = after.partition("{json}")
-        if before.strip() and slot and not rest and tag_pattern().search(row.call) is None:
+        if before.strip() and slot and not rest and TAG.search(row.call) is None:
             announced = _loose(between)
             if announced:
                 announced = (
@@ -133,7 +131,7 @@ class Forms:
 
     def fence(self, offset: int) -> Fence:
         """The beginning of a fence at a position."""
-        fence = _patterns()["fence"].match(self._text, offset)
+        fence = _PATTERNS["fence"].match(self._text, offset)
         if fence is None:
             return Fence("", offset + 3)
         return Fence(fence[1] or fence[2] or "", fence.end())
@@ -146,7 +144,7 @@ class Forms:
         return end if end >= 0 else len(self._text)
 
     def _line_of_fence(self, offset: int) -> int:
-        closing = _patterns()["closing"].search(self._text, max(offset - 1, 0))
+        closing = _PATTERNS["closing"].search(self._text, max(offset - 1, 0))
         return -1 if closing is None else closing.start("fence")
 
     def kind(self, offset: int) -> str:
@@ -205,7 +203,7 @@ class Forms:
             drafts += group.drafts
             self._effort.spend(COST_OF_CALL)
             offset = end = group.end
-            extra = _patterns()["extra"].match(self._text, offset)
+            extra = _PATTERNS["extra"].match(self._text, offset)
             if extra is not None and drafts:
                 drafts[-1] = drafts[-1].repaired("extra_closing_brace")
                 offset = end = extra.end()
@@ -325,20 +323,16 @@ class Forms:
     def _with_line(self, offset: int) -> Group | None:
         """A tool's name and the text of its first argument, up to the closing tag."""
         text = self._text
-        start = self.blank(offset)
-        name = _patterns()["name"].match(text, start)
-        offer = self._offers.get(name[0]) if name is not None else None
-        if name is None or offer is None:
+        offer, name_end = self._tool_at(self.blank(offset))
+        end = self.arguments.last_end("</tool>", name_end)
+        if offer is None or end < 0:
             return None
-        end = self.arguments.last_end("</tool>", name.end())
-        if end < 0:
-            return None
-        value = text[name.end() : end].strip()
+        value = text[name_end:end].strip()
         end += len("</tool>")
         if "<tool:" in value:
             reason = f"where the call of `{offer.name}` ends is unclear"
             return Group([faulty(offer, reason, value)], end)
-        json_value = self.value(self.blank(name.end()))
+        json_value = self.value(self.blank(name_end))
         if json_value is not None and isinstance(json_value.content, dict):
             args = cast("dict[str, Any]", json_value.content)
             if offer.fits(args):
@@ -381,7 +375,7 @@ class Forms:
         return (end, True) if end >= 0 else (len(self._text), False)
 
     def _ending_tag(self, offset: int) -> int:
-        for tag in tag_pattern().finditer(self._text, offset):
+        for tag in TAG.finditer(self._text, offset):
             mark = mark_of(tag[0])
             if mark.closes or mark.role in ("ends", "stops"):
                 return tag.start()
@@ -434,24 +428,23 @@ class Forms:
                 return self.behind_label(labelled)
         if is_marked and text.startswith("call:", offset):
             return self._with_strings(offset + len("call:"))
-        name = _patterns()["name"].match(text, offset)
-        if is_marked and (name is None or self._offers.get(name[0]) is None):
-            name = self._name_behind_words(offset)
-        offer = self._offers.get(name[0]) if name is not None else None
-        if name is None or offer is None:
+        offer, name_end = self._tool_at(offset)
+        if is_marked and offer is None:
+            offer, name_end = self._tool_behind_words(offset)
+        if offer is None:
             return None
-        behind = name.end()
+        behind = name_end
         mark = None
         if is_marked:
             behind, closings = self._behind_separators(behind, closings)
             mark = mark_at(text, self.blank(behind))
         if mark is not None and not mark.closes:
             is_argument = mark.role == "argument" or bool(argument_templates(mark.word))
-            if is_argument or behind > name.end():
+            if is_argument or behind > name_end:
                 group = self._with_arguments(offer, behind, closings)
                 if group is not None:
                     return group
-        before_json = _patterns()["json"].match(text, behind)
+        before_json = _PATTERNS["json"].match(text, behind)
         if before_json is not None:
             return self._behind_name(offer, before_json, is_marked=is_marked)
         ends = mark is not None and (mark.closes or mark.role in ("ends", "stops"))
@@ -473,13 +466,26 @@ class Forms:
             return group
         return Group(group.drafts, self._skip("fence end", group.end))
 
-    def _name_behind_words(self, offset: int) -> re.Match[str] | None:
-        """The name behind a kind or an id, and a mark that separates them."""
-        words = _patterns()["words"].match(self._text, offset)
-        mark = mark_at(self._text, words.end()) if words is not None else None
-        if words is None or mark is None or mark.word not in ("toolsep", "toolcallname"):
-            return None
-        return _patterns()["name"].match(self._text, self.blank(words.end() + len(mark.text)))
+    def _tool_at(self, offset: int) -> tuple[Offer | None, int]:
+        """The tool whose name is at a position, and the position after the name."""
+        name = _PATTERNS["name"].match(self._text, offset)
+        if name is None:
+            return None, offset
+        return self._offers.get(name[0]), name.end()
+
+    def _tool_behind_words(self, offset: int) -> tuple[Offer | None, int]:
+        """The tool whose name is behind a kind or an id, and a mark that separates them."""
+        mark, start = self._mark_behind_words(offset)
+        if mark is None or mark.word not in ("toolsep", "toolcallname"):
+            return None, offset
+        return self._tool_at(self.blank(start + len(mark.text)))
+
+    def _mark_behind_words(self, offset: int) -> tuple[Tag | None, int]:
+        """The mark behind an id or the like, and its position."""
+        words = _PATTERNS["words"].match(self._text, offset)
+        if words is None:
+            return None, offset
+        return mark_at(self._text, words.end()), words.end()
 
     def _behind_separators(
         self, offset: int, closings: tuple[str, ...]
@@ -498,10 +504,9 @@ class Forms:
                 closings = closings[1:]
             elif not mark.closes and mark.text.startswith("<") and mark.text[1].isalpha():
                 closings = (mark.closing, *closings)
-            words = _patterns()["words"].match(self._text, offset)
-            following = mark_at(self._text, words.end()) if words is not None else None
-            if words is not None and following is not None and separates(following):
-                offset = words.end()
+            following, words_end = self._mark_behind_words(offset)
+            if following is not None and separates(following):
+                offset = words_end
         return offset, closings
 
     def with_args(self, offer: Offer, offset: int, *, is_marked: bool) -> Group | None:
@@ -521,14 +526,13 @@ class Forms:
     def _with_strings(self, offset: int) -> Group | None:
         """`f{a:<escape>x<escape>}`: tokens in place of quotation marks."""
         text = self._text
-        name = _patterns()["name"].match(text, offset)
-        offer = self._offers.get(name[0]) if name is not None else None
-        if name is None or offer is None or not text.startswith("{", name.end()):
+        offer, start = self._tool_at(offset)
+        if offer is None or not text.startswith("{", start):
             return None
         depth = 0
         pieces: list[str] = []
-        done = name.end()
-        for token in _patterns()["string"].finditer(text, done):
+        done = start
+        for token in _PATTERNS["string"].finditer(text, done):
             escaped, quoted, plain, brace = token.groups()
             pieces.append(text[done : token.start()])
             done = token.end()
@@ -543,7 +547,7 @@ class Forms:
         value = None if depth else Values("".join(pieces)).at(0)
         if value is None or not isinstance(value.content, dict):
             end, _ = self._next_end(done)
-            return Group([unreadable(offer, text[name.end() : end])], end)
+            return Group([unreadable(offer, text[start:end])], end)
         repairs = tuple(repair for repair in value.repairs if repair != "unquoted_keys")
         args = cast("dict[str, Any]", value.content)
         return Group([Draft(offer, args, repairs)], self._behind_closings(done))
@@ -569,7 +573,7 @@ class Forms:
                 offset = group.end
                 if offset > last:
                     last = self._end_of_code(offset, closing)
-                more = _patterns()["same line"].match(text, offset, last)
+                more = _PATTERNS["same line"].match(text, offset, last)
                 if more is not None:
                     offset = more.end()
                     continue
@@ -586,8 +590,8 @@ class Forms:
         return end if end >= 0 else len(self._text)
 
     def _is(self, name: str, offset: int) -> bool:
-        return _patterns()[name].match(self._text, offset) is not None
+        return _PATTERNS[name].match(self._text, offset) is not None
 
     def _skip(self, name: str, offset: int) -> int:
-        blank = _patterns()[name].match(self._text, offset)
+        blank = _PATTERNS[name].match(self._text, offset)
         return blank.end() if blank is not None else offset

@@ -12,6 +12,7 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ferrule.encoding.pattern import pattern
 from ferrule.text_calls.dialects import DIALECTS, RESULTS, SHOWN, STOPS, THOUGHTS
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ Meaning = Literal[
     "announces", "names", "separates", "ends", "argument", "thought", "result", "shown", "stops", ""
 ]
 
-_TAG = (
+TAG = pattern(
     r"(?:\]<\]\w{1,30}\[>\[)?(?:"
     r"<\|(?:open|close)\|>[^<>\n]{1,160}<\|sep\|>"
     r"|<[/|\uff5c]{0,3}[^\W\d][^<>\n]{0,160}>"
@@ -29,7 +30,8 @@ _TAG = (
     r"|\[/?[A-Z][A-Z_]{2,30}\]"
     r"|[◁<]/?think▷)"
 )
-_NAMING = re.compile(r'\s(\w+)="\{(?:name|key)\}"')
+"""Any tag or token."""
+_NAMING = pattern(r'\s(\w+)="\{(?:name|key)\}"')
 _ENDINGS = frozenset({"end", "suffix", "stop"})
 _BARS = "|\uff5c"
 
@@ -61,15 +63,9 @@ class Tag(NamedTuple):
         return f"{self.text[:offset]}</{head.strip()}>"
 
 
-@cache
-def tag_pattern() -> re.Pattern[str]:
-    """Any tag or token. Compiled on first use."""
-    return re.compile(_TAG)
-
-
 def mark_at(text: str, offset: int) -> Tag | None:
     """The mark at a position."""
-    found = tag_pattern().match(text, offset)
+    found = TAG.match(text, offset)
     return None if found is None else mark_of(found[0])
 
 
@@ -169,7 +165,7 @@ def _vocabulary() -> _Vocabulary:
     arguments: dict[str, list[str]] = {}
     for row in DIALECTS:
         slots = [row.call.find("{"), row.call.rfind("{")]
-        for tag in tag_pattern().finditer(row.call):
+        for tag in TAG.finditer(row.call):
             word, closes = _plain(tag[0])
             if "{name}" in tag[0]:
                 naming.add(word)
@@ -179,7 +175,7 @@ def _vocabulary() -> _Vocabulary:
                 separating.add((word, closes))
             elif not closes:
                 ending.add(word)
-        first = tag_pattern().match(row.argument)
+        first = TAG.match(row.argument)
         if first is not None:
             templates = arguments.setdefault(_plain(first[0])[0], [])
             if row.argument not in templates:
@@ -194,7 +190,7 @@ def _vocabulary() -> _Vocabulary:
     known |= {word for word, _ in separating}
     for templates in arguments.values():
         for template in templates:
-            known |= {_plain(tag[0])[0] for tag in tag_pattern().finditer(template)}
+            known |= {_plain(tag[0])[0] for tag in TAG.finditer(template)}
     return _Vocabulary(
         frozenset(announcing),
         frozenset(naming),

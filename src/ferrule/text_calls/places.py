@@ -15,12 +15,12 @@ what somebody else says never do. Both are known for English only (`words`).
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Literal
 
 from ferrule.encoding.ahead import Ahead
+from ferrule.encoding.pattern import pattern
 from ferrule.text_calls import words as english
-from ferrule.text_calls.marks import is_ending, mark_at, mark_of, tag_pattern
+from ferrule.text_calls.marks import TAG, is_ending, mark_at, mark_of
 
 _NEAR = 400
 """How far the line and the words beside a call are looked at."""
@@ -43,24 +43,20 @@ CallVerdict = Literal["made", "made at the end", "shown"]
 """Whether the model makes a call. "made at the end": only if the answer does not go on."""
 
 
-@cache
-def _delimiters() -> re.Pattern[str]:
-    return re.compile(
-        r"<!--|-->|/\*|\*/|\"{3}|'{3}|[\"'“”„‘’«»「」『』（）【】《》]|[()\[\]{}]|`+"
-        r"|</?[A-Za-z][\w:-]*(?:\s[^<>\n]{0,160})?>"
-    )
+_WORDS_BELOW = pattern(r"[ \t]*\r?\n[ \t]*[^\s<\[{(`]")
+_PLAIN_FENCE = pattern(r"(?:`{3,}|~{3,})[ \t]*\r?\n")
+_DELIMITERS = pattern(
+    r"<!--|-->|/\*|\*/|\"{3}|'{3}|[\"'“”„‘’«»「」『』（）【】《》]|[()\[\]{}]|`+"
+    r"|</?[A-Za-z][\w:-]*(?:\s[^<>\n]{0,160})?>"
+)
+_SET_APART = pattern(
+    r"\s*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*[|>]|(?:.*\s)?(?:#+|//|--|;|%|rem\b|<!--|/\*)",
+    re.IGNORECASE,
+)
+"""The beginning of a line that is a quotation, a row of a table, or a comment.
 
-
-@cache
-def _set_apart() -> re.Pattern[str]:
-    """The beginning of a line that is a quotation, a row of a table, or a comment.
-
-    A comment may also follow code.
-    """
-    return re.compile(
-        r"\s*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*[|>]|(?:.*\s)?(?:#+|//|--|;|%|rem\b|<!--|/\*)",
-        re.IGNORECASE,
-    )
+A comment may also follow code.
+"""
 
 
 class Places:
@@ -116,7 +112,7 @@ class Places:
 
     def goes_on(self, end: int) -> bool:
         """Whether words follow the last call of an answer."""
-        rest = tag_pattern().sub(" ", self._text[end : end + _NEAR])
+        rest = TAG.sub(" ", self._text[end : end + _NEAR])
         return re.search(r"[^\W\d_]{2}", rest) is not None
 
     # -- the rules
@@ -136,9 +132,9 @@ class Places:
         if self._sentence_goes_on(start, end):
             return "shown"
         lead = self._lead(start)
-        if lead and english.reports().search(lead):
+        if lead and english.REPORTS.search(lead):
             return "shown"
-        is_announced = english.announces().match(lead) is not None
+        is_announced = english.ANNOUNCES.match(lead) is not None
         if lead and not is_announced and self._is_plain_fence(start):
             return "shown"
         is_introduced = lead[-1:] in (":", "：") and not is_announced
@@ -157,7 +153,7 @@ class Places:
         # A quotation goes on in the line below it, as in Markdown.
         above = self._text[max(self._behind, line - _NEAR) : line].rpartition("\n")[0]
         is_below_quotation = above.rpartition("\n")[2].startswith(">") and not before.strip()
-        if line == self._shown_line or is_below_quotation or _set_apart().match(before):
+        if line == self._shown_line or is_below_quotation or _SET_APART.match(before):
             self._shown_line = line
             return True
         return False
@@ -178,7 +174,7 @@ class Places:
         if not 0 <= end <= start:
             return None
         between = self._text[end : min(start, end + _NEAR)]
-        words = tag_pattern().sub(_without_tag_of_calls, between)
+        words = TAG.sub(_without_tag_of_calls, between)
         if words.strip(" \t\r\n,;|&-*•"):
             return None
         return between
@@ -208,14 +204,14 @@ class Places:
             return False
         if re.match(r"\s*(?:[-*+•]|\(?\d{1,3}[.)])\s", text[line:start]):
             return False
-        if re.compile(r"[ \t]*\r?\n[ \t]*[^\s<\[{(`]").match(text, end):
+        if _WORDS_BELOW.match(text, end):
             return False
         if words[-1] == ">":
             return True
         if words[-1] in _ENDS_SENTENCE:
             return not is_line
         if words[-1] in ":：":
-            return english.announces().match(_last_clause(words)) is not None
+            return english.ANNOUNCES.match(_last_clause(words)) is not None
         return is_marked and not text[start - 1].isspace() and not self._line_after(end)
 
     def _sentence_goes_on(self, start: int, end: int) -> bool:
@@ -230,20 +226,20 @@ class Places:
         """The last clause before a call, if the call belongs to it."""
         before = self._text[max(self._behind, start - _NEAR) : start]
         before = re.sub(r"`{3,}[ \t]*\w*\s*\Z|[\s`*_'\"\[(]+\Z|\s[-•]\s*\Z", "", before)
-        before = english.label().sub("", before)
+        before = english.LABEL.sub("", before)
         paragraph = before.rstrip(_MARKUP + "'\"").rsplit("\n\n", 1)[-1]
         if not paragraph:
             return ""
-        sentence = tag_pattern().sub("", re.split(r"(?<=[.!?…])\s+|\n", paragraph)[-1])
+        sentence = TAG.sub("", re.split(r"(?<=[.!?…])\s+|\n", paragraph)[-1])
         if sentence[-1:] not in _ENDS_SENTENCE:
             return _last_clause(sentence)
-        if english.refers_ahead().search(sentence):
+        if english.REFERS_AHEAD.search(sentence):
             return sentence.rstrip(".!?…")
         return ""
 
     def _is_plain_fence(self, start: int) -> bool:
         """Whether a fence begins there that does not say what is in it."""
-        return re.compile(r"(?:`{3,}|~{3,})[ \t]*\r?\n").match(self._text, start) is not None
+        return _PLAIN_FENCE.match(self._text, start) is not None
 
     # -- the text after a call
 
@@ -270,7 +266,7 @@ class Places:
             line_end = end + _NEAR
         after = self._text[end:line_end].strip(" \t\r")
         while after := after.lstrip("`*_;. \t"):
-            tag = tag_pattern().match(after)
+            tag = TAG.match(after)
             if tag is None:
                 break
             mark = mark_of(tag[0])
@@ -294,7 +290,7 @@ class Places:
 
     def _read_to(self, position: int) -> None:
         """Read the delimiters up to a position. Calls and thoughts are left out."""
-        for delimiter in _delimiters().finditer(self._text, self._read, position):
+        for delimiter in _DELIMITERS.finditer(self._text, self._read, position):
             mark = delimiter[0]
             offset = delimiter.start()
             if mark[0] == "<" and mark != "<!--":
@@ -392,7 +388,7 @@ def _last_clause(sentence: str) -> str:
 def _turn_of(before: str) -> str:
     """The words before a call without those of the turns and the thoughts that end there."""
     turn = 0
-    for tag in tag_pattern().finditer(before):
+    for tag in TAG.finditer(before):
         mark = mark_of(tag[0])
         if mark.role == "stops" or (mark.role == "thought" and is_ending(mark)):
             turn = tag.end()
@@ -402,8 +398,8 @@ def _turn_of(before: str) -> str:
 def _without_lead(before: str) -> str:
     """The words before a call on its line, without bullets, numbers, markup and tags."""
     while before:
-        tag = tag_pattern().match(before)
-        lead = tag or english.lead_in().match(before)
+        tag = TAG.match(before)
+        lead = tag or english.LEAD_IN.match(before)
         if lead is None or not lead.end():
             return before
         before = before[lead.end() :].lstrip()

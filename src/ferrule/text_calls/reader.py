@@ -23,10 +23,11 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ferrule.encoding.pattern import pattern
 from ferrule.text_calls.dialects import THOUGHTS_IN_WORDS
 from ferrule.text_calls.drafts import COST_OF_CALL, COST_OF_SIGN, Effort, Group
 from ferrule.text_calls.forms import Forms, labels
-from ferrule.text_calls.marks import are_pair, is_ending, mark_at, mark_of, tag_pattern
+from ferrule.text_calls.marks import TAG, are_pair, is_ending, mark_at, mark_of
 from ferrule.text_calls.places import Places
 from ferrule.text_calls.python_form import are_signatures
 from ferrule.text_calls.repeats import Repeats
@@ -40,6 +41,9 @@ _LONGEST_HEADER = 300
 _NEAR = 240
 """How far the text behind the last call is looked at."""
 _MESSAGE = "<|message|>"
+_ADDRESSED = pattern(r"to=(?P<name>[\w.:/-]+?)(?:\s[^\n{<]{0,40}|json)?\s*(?=\{)")
+"""The recipient of a message whose tokens were lost."""
+_TOKEN_OF_HARMONY = pattern(r"<\|(?:end|eom|eot|start|call|return|channel)\|>")
 _AROUND = " \t\r\n`\"'*"
 """Markup around a call that is the whole text."""
 
@@ -49,7 +53,7 @@ def _signs() -> re.Pattern[str]:
     """All that may begin a call, thoughts or another turn."""
     starts = "|".join(label.pattern.split("(?P", 1)[0] for label in labels().values())
     return re.compile(
-        rf"(?P<tag>{tag_pattern().pattern})"
+        rf"(?P<tag>{TAG.pattern})"
         r"|(?:(?<=\n)|\A)[ \t>]{0,8}(?P<fence>`{3,}|~{3,})|(?P<ticks>`{3,})"
         r"|(?P<announced>(?<![\w.])functools(?=\[)|-> tool/function_call\n)"
         r"|(?<![\w.])(?P<header>to=)|(?P<call>(?<![\w.])call:)"
@@ -59,12 +63,6 @@ def _signs() -> re.Pattern[str]:
         r"|(?<![\w\\])(?<![^\W\d_][.:/-])(?P<python>[^\W\d](?:[\w.:/-]|\\_)*)(?=[*`]{0,3}[ \t]?\()"
         r"""|(?P<list>\[)(?=\s*['"`{\w])|(?P<object>\{)(?=\s*[\\"'\w}])"""
     )
-
-
-@cache
-def _addressed() -> re.Pattern[str]:
-    """The recipient of a message whose tokens were lost."""
-    return re.compile(r"to=(?P<name>[\w.:/-]+?)(?:\s[^\n{<]{0,40}|json)?\s*(?=\{)")
 
 
 class Reading:
@@ -234,7 +232,7 @@ class Reading:
 
         A mark without one is remembered, so that the next of its kind does not search again.
         """
-        for tag in tag_pattern().finditer(self._text, offset):
+        for tag in TAG.finditer(self._text, offset):
             if not self._effort.spend(0):
                 break
             other = mark_of(tag[0])
@@ -251,7 +249,7 @@ class Reading:
         text = self._text
         body = text.find(_MESSAGE, start, start + _LONGEST_HEADER)
         if body < 0:
-            addressed = _addressed().match(text, start)
+            addressed = _ADDRESSED.match(text, start)
             calls = None if addressed is None else self.forms.behind_label(addressed)
             return self._unit(calls, start, dialect="harmony")
         header = text[start:body].split("\n\n", 1)[0]
@@ -271,9 +269,7 @@ class Reading:
                 return self._unit(calls, start, dialect=self.forms.kind(begin))
         is_thought = channel is not None and channel[1] in ("analysis", "thought")
         if name == "self" or (is_thought and offer is None):
-            close = re.compile(r"<\|(?:end|eom|eot|start|call|return|channel)\|>").search(
-                text, body
-            )
+            close = _TOKEN_OF_HARMONY.search(text, body)
             end = len(text) if close is None else close.start()
             return self._think(body, end, end)
         self._places.skip(body)

@@ -10,8 +10,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ferrule.text_calls.marks import mark_of, tag_pattern
-from ferrule.text_calls.words import after_calls
+from ferrule.text_calls.marks import TAG, mark_of
+from ferrule.text_calls.words import AFTER_CALLS
 
 if TYPE_CHECKING:
     from ferrule.text_calls.drafts import Draft
@@ -50,7 +50,7 @@ class Repeats:
         """Whether to ignore a call because of the text between it and the calls before it."""
         begin, self._checked = max(behind, self._behind, self._checked), start
         self.is_over = self.is_over or self._has_turn(behind, begin, start)
-        if self._code != behind and after_calls("code").search(self._text[begin:start]):
+        if self._code != behind and AFTER_CALLS["code"].search(self._text[begin:start]):
             self._code = behind
         return self.is_over or (self._code == behind and not is_marked)
 
@@ -61,7 +61,7 @@ class Repeats:
         said = self._text[max(behind, self._behind, start - _NEAR) : start]
         said = _without_marks(said).strip(_BETWEEN)
         lead, self._lead = self._lead, _last_line(said)
-        has_words = after_calls("word").search(said) is not None and said.casefold() != "and"
+        has_words = AFTER_CALLS["word"].search(said) is not None and said.casefold() != "and"
         if not before or not has_words or self._is_meant(said, lead):
             return now
         for draft in before[self._counted :]:
@@ -78,39 +78,39 @@ class Repeats:
 
     def _has_turn(self, behind: int, begin: int, start: int) -> bool:
         """Whether a turn begins there that is another speaker's."""
-        labels = after_calls("label")
+        labels = AFTER_CALLS["label"]
         if self._asks is None:
             self._asks = any(label["question"] for label in labels.finditer(self._text, 0, behind))
         between = self._text[begin:start]
         for label in labels.finditer(between):
-            is_listed = after_calls("series").match(_last_line(between)) is not None
+            is_listed = AFTER_CALLS["series"].match(_last_line(between)) is not None
             if label["turn"] or (label["question"] and not self._asks):
                 return True
             if label["result"] and not is_listed:
                 return True
-        for tag in tag_pattern().finditer(between):
+        for tag in TAG.finditer(between):
             mark = mark_of(tag[0])
             is_token = mark.text[0] == "[" or not mark.text[1].isalpha()
-            if mark.word in _HEADERS and after_calls("role").match(between, tag.end()):
+            if mark.word in _HEADERS and AFTER_CALLS["role"].match(between, tag.end()):
                 return True
             if mark.role == "result" and not mark.closes:
                 return True
-            if is_token and not mark.closes and after_calls("role token").match(mark.word):
+            if is_token and not mark.closes and AFTER_CALLS["role token"].match(mark.word):
                 return True
         return False
 
     def _is_meant(self, said: str, lead: str) -> bool:
         """Whether the words between ask for another call."""
         paragraph = said.rsplit("\n\n", 1)[-1]
-        if after_calls("summary").search(paragraph):
+        if AFTER_CALLS["summary"].search(paragraph):
             return False
-        sentence = after_calls("sentence end").split(said.rstrip(".!? \n"))[-1]
-        is_for = after_calls("for").match(self._lead) and after_calls("for").match(lead)
+        sentence = AFTER_CALLS["sentence end"].split(said.rstrip(".!? \n"))[-1]
+        is_for = AFTER_CALLS["for"].match(self._lead) and AFTER_CALLS["for"].match(lead)
         return bool(
             is_for
-            or after_calls("series").match(self._lead)
-            or after_calls("another").search(paragraph)
-            or after_calls("sequence").search(sentence)
+            or AFTER_CALLS["series"].match(self._lead)
+            or AFTER_CALLS["another"].search(paragraph)
+            or AFTER_CALLS["sequence"].search(sentence)
         )
 
 
@@ -118,16 +118,16 @@ def _without_marks(text: str) -> str:
     """The words of a text, without tags and the words that belong to them."""
     pieces: list[str] = []
     offset = 0
-    for tag in tag_pattern().finditer(text):
+    for tag in TAG.finditer(text):
         pieces.append(text[offset : tag.start()])
-        word = after_calls("header word").match(text, tag.end())
+        word = AFTER_CALLS["header word"].match(text, tag.end())
         offset = max(offset, tag.end() if word is None else word.end())
-    return after_calls("fence").sub("", "".join(pieces) + text[offset:])
+    return AFTER_CALLS["fence"].sub("", "".join(pieces) + text[offset:])
 
 
 def _last_line(text: str) -> str:
     """The last line with words or a number."""
-    return after_calls("fence").sub("", text[-_NEAR:]).rstrip(" \t\r\n`*_[(").rsplit("\n", 1)[-1]
+    return AFTER_CALLS["fence"].sub("", text[-_NEAR:]).rstrip(" \t\r\n`*_[(").rsplit("\n", 1)[-1]
 
 
 def _digest(draft: Draft) -> str:

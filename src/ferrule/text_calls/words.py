@@ -8,70 +8,42 @@ They decide only what punctuation cannot, such as who speaks in `The page says:`
 from __future__ import annotations
 
 import re
-from functools import cache
 
+from ferrule.encoding.pattern import pattern
 
-@cache
-def announces() -> re.Pattern[str]:
-    """The beginning of a clause with which a model says that it calls."""
-    return re.compile(
-        r"\W*(?:(?:so|and|but|then|now|next|first|sure|ok(?:ay)?)\b\W*)*"
-        r"(?:(?:i|we|let me|let us|let|here (?:is|are))\b"
-        r"|(?:the |my )?(?:\w+ )?(?:function |tool )?calls?\b"
-        r"|(?:calling|running|using|searching|step|action|tool|request|command|invocation)\b|\Z)",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def reports() -> re.Pattern[str]:
-    """The end of a clause that gives a call as an example, or as the words of somebody else."""
-    return re.compile(
-        r"\b(?:e\.\s?g\b|for (?:example|instance)|such as|like this|usage|examples?\b|template\b"
-        r"|would|could|might|should|used to|must not|cannot|can['’]t|won['’]t"
-        r"|says?|said|states?|reads?|writes?|wrote|written by|contains?|contained|includes?"
-        r"|shows?|showed|quot(?:ed|es|ing|ations?)|quote (?:it|this|that|them|only|from)"
-        r"|the following quote|returned|replied|answered|sent|received|found|inject(?:ed|ion)"
-        r"|ignor(?:e[ds]?|ing)|disregard(?:ed|s|ing)?"
-        r"|(?:not|n['’]t|never|no) (?:\w+ ){0,3}?(?:run|call(?:s|ed)?|execute[d]?|use|invoke[d]?"
-        r"|follow(?:ed)?|obey(?:ed)?|made|meant|write|send|make)"
-        r"|(?:if|when|unless) (?:you|a|an|the|they|it|some)\b.{0,60}|you (?:can|may)"
-        r"|available (?:functions|tools)|signatures?|(?:these|following) forms?|has this form)\b"
-        r"(?:[^,.;!?\n]|\.(?!\s)){0,80}\Z",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def lead_in() -> re.Pattern[str]:
-    """A bullet, a number, the speaker or an announcing word before a call, and markup around."""
-    return re.compile(
-        r"(?:[-*+•]|\(?\d{1,3}[.)]|step \d+:?)(?=\s|\Z)|[*_~]+|return\b"
-        r"|(?:assistant)?commentary\b|(?:assistant|calls?|action)[*_]*:|\Z",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def label() -> re.Pattern[str]:
-    """A line that names the call behind it: it says nothing about who makes the call."""
-    return re.compile(
-        r"(?:\A|\n)[^\w\n]*(?:(?:\w+ )?calls?|action|step \d+)[^\w\n]*\s*\Z", re.IGNORECASE
-    )
-
-
-@cache
-def refers_ahead() -> re.Pattern[str]:
-    """A word with which a finished sentence speaks of what follows it."""
-    return re.compile(r"\b(?:following|below|example|usage)\b", re.IGNORECASE)
-
-
-@cache
-def after_calls(name: str) -> re.Pattern[str]:
-    """What follows calls, or asks for another one: the names are the keys of `_AFTER_CALLS`."""
-    return re.compile(_AFTER_CALLS[name], re.IGNORECASE | re.MULTILINE)
-
-
+ANNOUNCES = pattern(
+    r"\W*(?:(?:so|and|but|then|now|next|first|sure|ok(?:ay)?)\b\W*)*"
+    r"(?:(?:i|we|let me|let us|let|here (?:is|are))\b"
+    r"|(?:the |my )?(?:\w+ )?(?:function |tool )?calls?\b"
+    r"|(?:calling|running|using|searching|step|action|tool|request|command|invocation)\b|\Z)",
+    re.IGNORECASE,
+)
+"""The beginning of a clause with which a model says that it calls."""
+REPORTS = pattern(
+    r"\b(?:e\.\s?g\b|for (?:example|instance)|such as|like this|usage|examples?\b|template\b"
+    r"|would|could|might|should|used to|must not|cannot|can['’]t|won['’]t"
+    r"|says?|said|states?|reads?|writes?|wrote|written by|contains?|contained|includes?"
+    r"|shows?|showed|quot(?:ed|es|ing|ations?)|quote (?:it|this|that|them|only|from)"
+    r"|the following quote|returned|replied|answered|sent|received|found|inject(?:ed|ion)"
+    r"|ignor(?:e[ds]?|ing)|disregard(?:ed|s|ing)?"
+    r"|(?:not|n['’]t|never|no) (?:\w+ ){0,3}?(?:run|call(?:s|ed)?|execute[d]?|use|invoke[d]?"
+    r"|follow(?:ed)?|obey(?:ed)?|made|meant|write|send|make)"
+    r"|(?:if|when|unless) (?:you|a|an|the|they|it|some)\b.{0,60}|you (?:can|may)"
+    r"|available (?:functions|tools)|signatures?|(?:these|following) forms?|has this form)\b"
+    r"(?:[^,.;!?\n]|\.(?!\s)){0,80}\Z",
+    re.IGNORECASE,
+)
+"""The end of a clause that gives a call as an example, or as the words of somebody else."""
+LEAD_IN = pattern(
+    r"(?:[-*+•]|\(?\d{1,3}[.)]|step \d+:?)(?=\s|\Z)|[*_~]+|return\b"
+    r"|(?:assistant)?commentary\b|(?:assistant|calls?|action)[*_]*:|\Z",
+    re.IGNORECASE,
+)
+"""A bullet, a number, the speaker or an announcing word before a call, and markup around."""
+LABEL = pattern(r"(?:\A|\n)[^\w\n]*(?:(?:\w+ )?calls?|action|step \d+)[^\w\n]*\s*\Z", re.IGNORECASE)
+"""A line that names the call behind it: it says nothing about who makes the call."""
+REFERS_AHEAD = pattern(r"\b(?:following|below|example|usage)\b", re.IGNORECASE)
+"""A word with which a finished sentence speaks of what follows it."""
 _RESULTS = r"(?:results?|outputs?|responses?)"
 _AFTER_CALLS = {
     "label": r"^[ \t]*(?:#{1,6}[ \t]*)?[*_\[(]{0,3}(?:"
@@ -104,3 +76,8 @@ _AFTER_CALLS = {
     "sentence end": r"[.!?]\s|\n",
     "header word": r"\s*(?:assistant|model|commentary|analysis|final|json)\b",
 }
+AFTER_CALLS = {
+    name: pattern(expression, re.IGNORECASE | re.MULTILINE)
+    for name, expression in _AFTER_CALLS.items()
+}
+"""What follows calls, or asks for another one."""
