@@ -114,7 +114,9 @@ class Deciding:
     def _is_gone(self, run_id: str, question_id: str) -> bool:
         """Whether the run has used a decision, so that the inbox shows the question no longer."""
         run = self._store.summary(run_id)
-        return run.status != "waiting" or question_id not in {each.id for each in run.questions}
+        return run.status != "waiting" or question_id not in {
+            question.id for question in run.questions
+        }
 
     def decide_many(self, request: Request) -> Response:
         """`/inbox/review`: one decision on equal calls, those that are ticked."""

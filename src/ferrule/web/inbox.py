@@ -103,9 +103,9 @@ class InboxQuery(Struct, kw_only=True):
     def note_choices(self, asked: Iterable[AskedQuestion]) -> None:
         """Note what there is to choose from."""
         questions = list(asked)
-        self.programs = sorted({each.run.program for each in questions})
-        self.tools = sorted({each.question.call.name for each in questions})
-        self.persons = sorted({question.run.assigned for question in questions} - {""})
+        self.programs = sorted({waiting.run.program for waiting in questions})
+        self.tools = sorted({waiting.question.call.name for waiting in questions})
+        self.persons = sorted({waiting.run.assigned for waiting in questions} - {""})
 
     def fits(self, asked: AskedQuestion) -> bool:
         """Whether a question is wanted."""
@@ -141,16 +141,16 @@ class QuestionGroup(Struct, kw_only=True):
 def groups_of(asked: Iterable[AskedQuestion]) -> list[QuestionGroup]:
     """Questions by program and tool, in the order of the oldest question of each."""
     groups: dict[tuple[str, str], QuestionGroup] = {}
-    for each in asked:
-        tool = each.question.call.name
-        if each.question.kind == "clarify":
+    for waiting in asked:
+        tool = waiting.question.call.name
+        if waiting.question.kind == "clarify":
             tool = ""
-        key = each.run.program, tool
+        key = waiting.run.program, tool
         if key not in groups:
-            groups[key] = QuestionGroup(program=each.run.program, tool=tool, asked=[])
-        groups[key].asked.append(each)
+            groups[key] = QuestionGroup(program=waiting.run.program, tool=tool, asked=[])
+        groups[key].asked.append(waiting)
     for group in groups.values():
-        shapes = Counter(shape_of(each) for each in group.asked)
+        shapes = Counter(shape_of(waiting) for waiting in group.asked)
         group.shapes = [(shape, count) for shape, count in shapes.items() if shape and count > 1]
     return list(groups.values())
 
@@ -202,7 +202,7 @@ class ReviewRow(Struct, kw_only=True):
     @property
     def sticks_out(self) -> bool:
         """Whether a value differs from what the other calls have."""
-        return self.is_beyond or any(each.remark for each in self.differing)
+        return self.is_beyond or any(argument.remark for argument in self.differing)
 
 
 class SideBySide(Struct, kw_only=True):
@@ -222,8 +222,8 @@ class SideBySide(Struct, kw_only=True):
     @classmethod
     def of(cls, asked: Iterable[AskedQuestion], shape: str, query: Mapping[str, str]) -> Self:
         """The undecided calls of a shape. `query` may have a bound: `arg`, and `most`."""
-        chosen = [each for each in asked if shape and shape_of(each) == shape][:_MOST_ROWS]
-        views = [view_call(each.question) for each in chosen]
+        chosen = [waiting for waiting in asked if shape and shape_of(waiting) == shape][:_MOST_ROWS]
+        views = [view_call(waiting.question) for waiting in chosen]
         review = cls(shape=shape, rows=[])
         if not views:
             return review

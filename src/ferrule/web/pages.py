@@ -379,9 +379,9 @@ class Pages:
         asked, damaged = reading.inbox(self.store)
         person = self.person(request)
         if person.role == "decide":
-            asked = [each for each in asked if person.may("decide", each.run.program)]
+            asked = [waiting for waiting in asked if person.may("decide", waiting.run.program)]
         query.note_choices(asked)
-        return [each for each in asked if query.fits(each)], damaged, query
+        return [waiting for waiting in asked if query.fits(waiting)], damaged, query
 
     def inbox_cards(
         self, request: Request, asked: list[reading.AskedQuestion]
@@ -392,7 +392,8 @@ class Pages:
             {
                 "group": group,
                 "cards": [
-                    {**self.question(request, each), "is_open": is_open} for each in group.asked
+                    {**self.question(request, waiting), "is_open": is_open}
+                    for waiting in group.asked
                 ],
             }
             for group in groups_of(asked)
