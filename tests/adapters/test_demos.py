@@ -317,3 +317,29 @@ def test_the_schema_of_calls_shows_what_a_model_writes() -> None:
     assert list(schema["properties"]) == ["tool_calls"]
     [call] = schema["$defs"].values()
     assert (list(call["properties"]), call["required"]) == (["name", "args"], ["name", "args"])
+
+
+@pytest.mark.parametrize(
+    ("turn", "missing"),
+    [
+        ({"qestion": "a", "answer": "b"}, "question"),
+        ({"question": "a", "answr": "b"}, "answer"),
+        ({"question": "a", "ansewr": "b"}, "answer"),
+        ({"question": "a", "Answer": "b"}, "answer"),
+    ],
+)
+def test_a_turn_or_demo_with_a_misspelled_field_is_an_error(
+    adapter: Adapter, turn: dict[str, Any], missing: str
+) -> None:
+    """Its value would be missing from the prompt, without a word."""
+    for given in ({"demos": [turn]}, {"past": History([turn])}):
+        inputs = {"question": "q", "past": given.get("past", History())}
+        with pytest.raises(InputError, match=f"not the field `{missing}`"):
+            adapter.opening(MADE, inputs, demos=given.get("demos", ()))
+
+
+def test_a_turn_may_hold_the_fields_of_other_programs(adapter: Adapter) -> None:
+    """Those that resemble no field, and those that resemble one that the turn has, too."""
+    turn = {"question": "a", "questions": "c", "answer": "b", "reasoning": "r", "trajectory": {}}
+    messages = adapter.opening(MADE, {"question": "q", "past": History([turn])})
+    assert not any("questions" in message.text for message in messages)

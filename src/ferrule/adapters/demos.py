@@ -19,7 +19,7 @@ from ferrule.adapters.fields import calls_output, tool_inputs
 from ferrule.adapters.parse import read_calls
 from ferrule.adapters.render import as_read
 from ferrule.encoding.encode import jsonable
-from ferrule.errors import InputError, shown
+from ferrule.errors import InputError, nearest, shown
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.results import ToolCallResult
 from ferrule.values.calls.tool_calls import ToolCalls, calls_and_results
@@ -51,6 +51,8 @@ _PACKAGES_OF_TEXTS = frozenset(
 """Packages whose types have values that are strings in JSON."""
 NOT_GIVEN = "(not given in this example)"
 """Stands for a field that a demo lacks, or for the result of a call."""
+_MISSPELLED = 0.82
+"""How similar a misspelled name is: `ansewr` to `answer`, but not `reason` to `reasoning`."""
 
 
 class FieldWriter(Protocol):
@@ -79,13 +81,17 @@ class _Turn(Struct, frozen=True):
 def demo_messages(
     writer: FieldWriter, fields: PromptFields, demo: Any, index: int
 ) -> list[Message]:
-    """Render a demo as messages. Raises `InputError` for a demo with none of the fields."""
+    """Render a demo as messages.
+
+    Raises `InputError` for a demo with none of the fields, or with a misspelled one.
+    """
     values = _as_mapping(demo)
     if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
         raise InputError(
             f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields "
             f"{_names(fields)}, found {shown(demo)}."
         )
+    _refuse_misspelled(f"Demo {index}", values, fields)
     messages: list[Message] = []
     for name in fields.histories:
         messages += history_messages(writer, fields, values.get(name))
@@ -109,7 +115,7 @@ def has_output(demo: Any, fields: PromptFields) -> bool:
 def history_messages(writer: FieldWriter, fields: PromptFields, history: Any) -> list[Message]:
     """Render a history as messages, without its leading system message.
 
-    Raises `InputError` for a turn with none of the fields.
+    Raises `InputError` for a turn with none of the fields, or with a misspelled one.
     """
     if history is None:
         return []
@@ -133,9 +139,29 @@ def history_messages(writer: FieldWriter, fields: PromptFields, history: Any) ->
                 f"A turn of the history cannot be rendered: it has none of the fields "
                 f"{_names(fields)} and is not a message: {shown(turn)}."
             )
+        _refuse_misspelled("A turn of the history", turn, fields)
         return _turn_messages(writer, fields, _Turn(inputs, outputs, calls, results))
 
     return after_system(history.as_messages(render_turn))
+
+
+def _refuse_misspelled(what: str, values: Mapping[str, Any], fields: PromptFields) -> None:
+    """Raise `InputError` for a name that is nearly the name of a field without a value.
+
+    Its value would be missing from the prompt. All other names are left out in silence, as DSPy
+    does: a turn may hold the fields of another program.
+    """
+    missing = [name for name in (*fields.inputs, *fields.outputs) if name not in values]
+    plan = fields.signature.plan
+    for name in values:
+        if name in plan.inputs or name in plan.outputs:
+            continue
+        near = nearest(name, missing, cutoff=_MISSPELLED)
+        if near is not None:
+            raise InputError(
+                f"{what} cannot be rendered: it has `{name}`, but not the field `{near}`. "
+                "Rename the one to the other, or leave it out."
+            )
 
 
 def _names(fields: PromptFields) -> str:
