@@ -32,6 +32,7 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import (
+    ConfigurationError,
     LimitReachedError,
     ReplayMismatchError,
     RunCancelledError,
@@ -837,7 +838,7 @@ def test_where_nothing_can_wait_the_error_says_what_to_do() -> None:
     def now() -> str:
         """Ask."""
         with pytest.raises(
-            RunError,
+            ConfigurationError,
             match=r"in a tool, which cannot wait in its middle: give the agent a program that asks, `program.as_tool\(\)`",
         ):
             ferrule.ask_person("Now?")
@@ -854,6 +855,27 @@ def test_where_nothing_can_wait_the_error_says_what_to_do() -> None:
             return Prediction(said=ferrule.ask_person("Now?"))
 
     assert "write `await ferrule.aask_person(...)`" in str(Blocks().start().error)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_that_asks_a_person_itself_ends_the_run(is_async: bool) -> None:
+    """No model can repair it: the agent went on, and no person was asked."""
+
+    def ask() -> str:
+        """Ask."""
+        return ferrule.ask_person("Now?")
+
+    async def aask() -> str:
+        """Ask."""
+        return await ferrule.aask_person("Now?")
+
+    asks = aask if is_async else ask
+    lm = ScriptedLM([{"name": "ask", "args": {}}, {"name": "finish", "args": {"answer": "no"}}])
+    agent = ReAct("question -> answer", [tool(asks, name="ask")], native=True, lm=lm)
+    run = agent.start(question="?", store=MemoryStore())
+    assert isinstance(run.error, ConfigurationError)
+    assert "program.as_tool()" in str(run.error)
+    assert len(lm.requests) == 1
 
 
 @pytest.mark.parametrize("text", ["", "  ", None, 3])

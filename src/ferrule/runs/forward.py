@@ -14,7 +14,14 @@ from ferrule.acts import AskPerson, Suspended
 from ferrule.approval.policy import check_expiry
 from ferrule.approval.question import Question
 from ferrule.concurrency import offload
-from ferrule.errors import ConfirmationRejected, InputError, RunError, checks_keywords, shown
+from ferrule.errors import (
+    ConfigurationError,
+    ConfirmationRejected,
+    InputError,
+    RunError,
+    checks_keywords,
+    shown,
+)
 from ferrule.runs.driver.approval import answer_questions
 from ferrule.runs.driver.inner_programs import hand_up, keep_caught
 from ferrule.runs.driver.once import record
@@ -84,10 +91,10 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
 
     Raises:
         ConfirmationRejected: The question was denied, or expired. Its `message` is the reason.
-        ConfigurationError: `expires_s` is not a number of seconds above 0.
+        ConfigurationError: `expires_s` is not a number of seconds above 0; or this is a tool, which
+            cannot pause halfway: the run ends with the error.
         InputError: The question is not text.
-        RunError: No run executes here; or this is a tool, which cannot pause halfway, or an
-            `aforward`, which must await `aask_person`.
+        RunError: No run executes here; or this is an `aforward`, which must await `aask_person`.
 
     """
     frame = _frame_that_waits()
@@ -109,7 +116,8 @@ def _frame_that_waits() -> Frame:
     if here.frame is not None:
         return here.frame
     if here.call is not None:
-        raise RunError(
+        # No model can repair it, so it is not a result of the tool: it ends the run.
+        raise ConfigurationError(
             "`ask_person` was called in a tool, which cannot wait in its middle: give the agent a "
             "program that asks, `program.as_tool()`."
         )
