@@ -387,6 +387,11 @@ def test_the_result_of_a_failure_need_not_fit():
     assert found.is_error
 
 
+@pytest.mark.parametrize("said", ["true", "yes", 1, {"code": 5}])
+def test_a_failure_of_another_type_is_no_success(said):
+    assert read_result({"content": [text("no such file")], "isError": said}).is_error
+
+
 def test_a_failure_is_an_error_that_says_where():
     error = read_result({"content": [text("no such file")], "isError": True}).error(
         server="s",

@@ -165,7 +165,8 @@ def read_result(
         )
     blocks = tuple(read_block(block, reader) for block in _listed(fields.get("content")))
     has_structured, structured = _read_structured(fields)
-    is_error = fields.get("isError", fields.get("is_error")) is True
+    # In doubt, such as with the text "true" or the number 1, the call is not taken for a success.
+    is_error = fields.get("isError", fields.get("is_error")) not in (None, False)
     problems: tuple[str, ...] = ()
     if not is_error and output_schema is not None:
         if has_structured:
