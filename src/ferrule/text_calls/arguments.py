@@ -131,7 +131,7 @@ class Arguments:
                 return opening
         if argument_templates(mark.word):
             return None
-        key = mark.text.rsplit("<", 1)[-1].rstrip(">").strip()
+        key = mark.element
         is_known = key in offer.properties or not offer.closed
         if mark.text[0] == "[" or not is_known or not key.replace("-", "_").isidentifier():
             return None
@@ -172,14 +172,6 @@ class Arguments:
             closing = opened.closing
         return _Opening(key, more, start, closing) if key else None
 
-    def is_ahead(self, literal: str, offset: int) -> bool:
-        """Whether a literal is in the rest of the text."""
-        return self.find(literal, offset) >= 0
-
-    def find(self, literal: str, offset: int) -> int:
-        """As `str.find`."""
-        return self._ahead.find(literal, offset)
-
     def last_end(self, literal: str, offset: int) -> int:
         """The first of a literal that a mark or the end of the text follows, or else the first.
 
@@ -188,7 +180,7 @@ class Arguments:
         end = self._ahead.search(
             f"end {literal}", offset, lambda start: self._followed(literal, start)
         )
-        return end if end >= 0 else self.find(literal, offset)
+        return end if end >= 0 else self._ahead.find(literal, offset)
 
     def _followed(self, literal: str, offset: int) -> int:
         position = self._text.find(literal, offset)
@@ -209,14 +201,14 @@ class Arguments:
             json_end = self._end_of_json(self.blank(offset))
             if json_end >= 0 and self._text.startswith(opening.closing, json_end):
                 return json_end, json_end + len(opening.closing)
-        position = self.find(opening.closing, offset)
+        position = self._ahead.find(opening.closing, offset)
         while position >= 0 and self._effort.left > 0:
             end = position + len(opening.closing)
             if self._goes_on(end, offer, closings):
                 return position, end
-            position = self.find(opening.closing, end)
+            position = self._ahead.find(opening.closing, end)
         named = f"</{opening.key}>"
-        position = self.find(named, offset)
+        position = self._ahead.find(named, offset)
         if position >= 0 and self._goes_on(position + len(named), offer, closings):
             repairs.append("wrong_tag")
             return position, position + len(named)
@@ -316,8 +308,7 @@ class Arguments:
             end = _matching(bare, start, mark.text, mark.closing, self._effort)
             if end is None:
                 return None
-            key = mark.text.rsplit("<", 1)[-1].rstrip(">").strip()
-            parts.append((key, bare[start:end]))
+            parts.append((mark.element, bare[start:end]))
             offset = end + len(mark.closing)
             while bare[offset : offset + 1].isspace():
                 offset += 1

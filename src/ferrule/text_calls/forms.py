@@ -256,7 +256,7 @@ class Forms:
             return code if code.drafts else None
         if mark.role != "announces":
             return self._own_tag(mark, end, closings)
-        if self.arguments.is_ahead(mark.closing, end):
+        if self._ahead.find(mark.closing, end) >= 0:
             closings = (mark.closing, *closings)
         drafts, end = self.calls(end, is_marked=True, closings=closings)
         return Group(drafts, self._behind_closings(end)) if drafts else None
@@ -584,9 +584,9 @@ class Forms:
     def _end_of_code(self, offset: int, closing: str) -> int:
         if not closing:
             return self.fence_end(offset)
-        if not self.arguments.is_ahead(closing, offset):
-            closing = "<"  # not closed: up to the next tag
-        end = self.arguments.find(closing, offset)
+        end = self._ahead.find(closing, offset)
+        if end < 0:  # not closed: up to the next tag
+            end = self._ahead.find("<", offset)
         return end if end >= 0 else len(self._text)
 
     def _is(self, name: str, offset: int) -> bool:

@@ -18,6 +18,8 @@ from ferrule.text_calls.dialects import DIALECTS, RESULTS, SHOWN, STOPS, THOUGHT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ferrule.text_calls.dialects import TextForm
+
 Meaning = Literal[
     "announces", "names", "separates", "ends", "argument", "thought", "result", "shown", "stops", ""
 ]
@@ -49,6 +51,11 @@ class Tag(NamedTuple):
     spelling: str
     role: Meaning
     text: str
+
+    @property
+    def element(self) -> str:
+        """The name of an element without attributes: `query` for `<query>`."""
+        return self.text.rsplit("<", 1)[-1].rstrip(">").strip()
 
     @property
     def closing(self) -> str:
@@ -145,61 +152,48 @@ def _attribute(rest: str) -> tuple[str, str]:
     return value, more
 
 
-class _Vocabulary(NamedTuple):
-    announcing: frozenset[str]
-    naming: frozenset[str]
-    separating: frozenset[tuple[str, bool]]
-    ending: frozenset[str]
-    arguments: dict[str, list[str]]
-    """The templates of arguments, by the word with which they begin."""
-    others: dict[str, Meaning]
-    words: frozenset[str]
+class _Vocabulary:
+    """The words of the tags of the table, by their meaning."""
+
+    def __init__(self) -> None:
+        self.announcing: set[str] = set()
+        self.naming = {"tool", "call"}
+        self.separating: set[tuple[str, bool]] = set()
+        self.ending: set[str] = set()
+        self.arguments: dict[str, list[str]] = {}
+        """The templates of arguments, by the word with which they begin."""
+        self.others: dict[str, Meaning] = dict.fromkeys(_all_folded(STOPS), "stops")
+        self.others |= dict.fromkeys(_all_folded(RESULTS), "result")
+        self.others |= dict.fromkeys(_all_folded(SHOWN), "shown")
+        self.words = {"openthink", *self.naming, *self.others}
+        for row in DIALECTS:
+            self._add(row)
+        for word in ("arg", "argument"):
+            self.arguments[word] = self.arguments["parameter"]
+            self.words.add(word)
+
+    def _add(self, row: TextForm) -> None:
+        slots = [row.call.find("{"), row.call.rfind("{")]
+        for tag in TAG.finditer(row.call):
+            word, closes = _plain(tag[0])
+            self.words.add(word)
+            if "{name}" in tag[0]:
+                self.naming.add(word)
+            elif tag.start() < slots[0]:
+                self.announcing.add(word)
+            elif tag.start() < slots[1]:
+                self.separating.add((word, closes))
+            elif not closes:
+                self.ending.add(word)
+        words = [_plain(tag)[0] for tag in TAG.findall(row.argument)]
+        self.words.update(words)
+        if words and row.argument not in self.arguments.setdefault(words[0], []):
+            self.arguments[words[0]].append(row.argument)
 
 
 @cache
 def _vocabulary() -> _Vocabulary:
-    announcing: set[str] = set()
-    naming: set[str] = set()
-    separating: set[tuple[str, bool]] = set()
-    ending: set[str] = set()
-    arguments: dict[str, list[str]] = {}
-    for row in DIALECTS:
-        slots = [row.call.find("{"), row.call.rfind("{")]
-        for tag in TAG.finditer(row.call):
-            word, closes = _plain(tag[0])
-            if "{name}" in tag[0]:
-                naming.add(word)
-            elif tag.start() < slots[0]:
-                announcing.add(word)
-            elif tag.start() < slots[1]:
-                separating.add((word, closes))
-            elif not closes:
-                ending.add(word)
-        first = TAG.match(row.argument)
-        if first is not None:
-            templates = arguments.setdefault(_plain(first[0])[0], [])
-            if row.argument not in templates:
-                templates.append(row.argument)
-    arguments["arg"] = arguments["parameter"]
-    arguments["argument"] = arguments["parameter"]
-    naming |= {"tool", "call"}
-    others: dict[str, Meaning] = dict.fromkeys(_all_folded(STOPS), "stops")
-    others |= dict.fromkeys(_all_folded(RESULTS), "result")
-    others |= dict.fromkeys(_all_folded(SHOWN), "shown")
-    known = announcing | naming | ending | arguments.keys() | others.keys()
-    known |= {word for word, _ in separating}
-    for templates in arguments.values():
-        for template in templates:
-            known |= {_plain(tag[0])[0] for tag in TAG.finditer(template)}
-    return _Vocabulary(
-        frozenset(announcing),
-        frozenset(naming),
-        frozenset(separating),
-        frozenset(ending),
-        arguments,
-        others,
-        frozenset(known | {"openthink"}),
-    )
+    return _Vocabulary()
 
 
 def _all_folded(words: Iterable[str]) -> list[str]:
