@@ -5,6 +5,7 @@ would type them.
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,11 +28,12 @@ Execute = Callable[[str], dict[str, Any]]
 def execute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Execute]:
     """Execute a page's Python blocks in a folder of its own; a fault points to the page's own line.
 
-    What the page configures ends with the test.
+    What the page configures, and the databases that it opens, end with the test.
     """
     monkeypatch.chdir(tmp_path)
     before = settings.current()
     name = "ferrule_page"
+    modules: list[ModuleType] = []
 
     def run(page: str) -> dict[str, Any]:
         text = (ROOT / page).read_text(encoding="utf-8")
@@ -39,6 +41,7 @@ def execute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Execute
             name,
         )  # a real module: dataclasses and type hints look for the names of theirs
         monkeypatch.setitem(sys.modules, name, module)
+        modules.append(module)
         for block in _BLOCK.finditer(text):
             lines_before = text.count("\n", 0, block.start(1))
             code = compile("\n" * lines_before + block[1], page, "exec", dont_inherit=True)
@@ -47,6 +50,10 @@ def execute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Execute
 
     yield run
     ferrule.configure(**asdict(before))
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, sqlite3.Connection):
+                value.close()  # else, from Python 3.13 on, a later test would get a ResourceWarning
 
 
 @pytest.fixture
