@@ -37,12 +37,13 @@ demo: .venv/.run ## an agent at work in the terminal, no API key needed
 test: .venv/.dev ## all tests
 	$(run_tests)
 
-# The checkers of types need one core for minutes, and the tests leave much of a second one idle.
+# Checking the types keeps one core busy for minutes, and the tests leave much of the other idle.
 check: .venv/.dev ## all checks before a commit: format, lint, types, tests
 	@$(MAKE) --no-print-directory -j2 lint test
 
+# The script calls make itself, which must not wait for a job of this one.
 lint:
-	@MAKEFLAGS= scripts/lint.sh  # which calls make itself: not for a job of this one
+	@MAKEFLAGS= scripts/lint.sh
 
 kill-test: .venv/.dev ## kill, interrupt and race agents, and count the effects of their tools
 	@PYTHONPATH=tests $(BIN)/python -m killing

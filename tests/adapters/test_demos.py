@@ -343,3 +343,10 @@ def test_a_turn_may_hold_the_fields_of_other_programs(adapter: Adapter) -> None:
     turn = {"question": "a", "questions": "c", "answer": "b", "reasoning": "r", "trajectory": {}}
     messages = adapter.opening(MADE, {"question": "q", "past": History([turn])})
     assert not any("questions" in message.text for message in messages)
+
+
+def test_a_demo_may_have_keys_that_are_no_names(adapter: Adapter) -> None:
+    inputs = {"question": "q", "past": History()}
+    demos: list[Any] = [{"question": "a", 1: "b", None: "c"}]
+    plain = adapter.opening(MADE, inputs, demos=[{"question": "a"}])
+    assert adapter.opening(MADE, inputs, demos=demos) == plain

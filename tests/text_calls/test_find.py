@@ -259,6 +259,14 @@ FORMS: dict[str, tuple[str, list[Found]]] = {
         "<function=search><parameter=query><![CDATA[a ]]]]><![CDATA[> b]]></parameter></function>",
         [("search", {"query": "a ]]> b"})],
     ),
+    "text_between_sections_of_character_data": (
+        "<function=search><parameter=query><![CDATA[a]]> and <![CDATA[b]]></parameter></function>",
+        [("search", {"query": "a and b"})],
+    ),
+    "an_end_inside_character_data": (
+        "<function=search><parameter=query><![CDATA[a ]]> b]]></parameter></function>",
+        [("search", {"query": "a ]]> b"})],
+    ),
     "python_namespace": ("default_api:search(query='cats', limit=3)", [SEARCH]),
 }  # fmt: skip
 

@@ -148,12 +148,12 @@ def history_messages(writer: FieldWriter, fields: PromptFields, history: Any) ->
 def _refuse_misspelled(what: str, values: Mapping[str, Any], fields: PromptFields) -> None:
     """Raise `InputError` for a name that is nearly the name of a field without a value.
 
-    Its value would be missing from the prompt. All other names are left out in silence, as DSPy
-    does: a turn may hold the fields of another program.
+    Its value would be missing from the prompt. Any other unknown name is ignored, as in DSPy: a
+    turn may hold the fields of another program.
     """
     missing = [name for name in (*fields.inputs, *fields.outputs) if name not in values]
     plan = fields.signature.plan
-    for name in values:
+    for name in map(str, values):  # a dict may have anything as its keys
         if name in plan.inputs or name in plan.outputs:
             continue
         near = nearest(name, missing, cutoff=_MISSPELLED)

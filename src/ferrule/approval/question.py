@@ -578,4 +578,4 @@ def check_author(by: Any, via: Any) -> tuple[str, str]:
                 f"`{name}` says in words who decides or from where; found {shown(value)}. "
                 f"Pass a text, such as `{name}=str(...)`."
             )
-    return str.__str__(by), str.__str__(via)
+    return str.__str__(by), str.__str__(via)  # of a subclass, the text alone

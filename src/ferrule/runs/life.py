@@ -161,7 +161,8 @@ class CallPlace(Struct):
     frame: Any = None
     """The `Frame` that made the call: programs inside the tool share its budget and its end.
 
-    Untyped, because `runs/state.py` imports this module."""
+    Untyped, because `runs/state.py` imports this module.
+    """
     slot: str = ""
     checked: CheckedCall | None = None
     db: Any = None
@@ -169,7 +170,8 @@ class CallPlace(Struct):
     inputs: Any = None
     """The `Inputs` of the call: questions that the tool's MCP server asks a person during it.
 
-    None for local tools. Untyped like `frame`: `driver/elicitation.py` needs `runs/state.py`."""
+    None for local tools. Untyped like `frame`: `driver/elicitation.py` needs `runs/state.py`.
+    """
     over: bool = False
     """Whether the call ended, even if its thread still runs after a timeout."""
     halt: Halt = field(default_factory=Halt)
@@ -183,7 +185,8 @@ class CallPlace(Struct):
     token: str = ""
     """The token in the `result_url` that the tool has read; empty if it has not read it.
 
-    Whoever has it can deliver the result, so no record, event or page may show it."""
+    Anyone who has it can deliver the result: records, events and pages must not show it.
+    """
 
     @property
     def outer(self) -> Any:

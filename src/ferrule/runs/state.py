@@ -324,8 +324,9 @@ class RunState:
         self.given_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         """What the caller passed to a `forward`, until it is executed for the first time.
 
-        A `forward` may change a list in place, as any function, and the caller sees it. A resumed
-        run begins with the inputs as they were, so the run keeps a copy."""
+        A `forward` may change a list in place, as any function may, and the caller sees it. A
+        resumed run begins with the inputs as they were, so the run keeps a copy.
+        """
         if not program.is_flow:
             self.given_inputs = self.args, self.inputs
             self.args = tuple(map(_own_copy, args))

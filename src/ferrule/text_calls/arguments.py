@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.encoding.ahead import Ahead
+from ferrule.encoding.pattern import pattern
 from ferrule.encoding.repair import read_json
 from ferrule.schema.nodes import Schema, branches_of, declared_types, is_list, json_type
 from ferrule.text_calls.marks import TAG, Tag, argument_templates, folded, mark_at
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 _TYPES: dict[str, str] = {"any": "", "str": "string"}
 _LONGEST_KEY = 120
 _BLANK = re.compile(r"\s*")
+_BETWEEN_SECTIONS = pattern(r"\]\]>((?:(?!\]\]>).)*?)<!\[CDATA\[", re.DOTALL)
+"""The end of a section of CDATA, the text behind it, and the beginning of the next section.
+
+The text is part of the value. There is none where a `]]>` of the value is written as two sections.
+"""
 _ESCAPED = frozenset({"param"})
 """Words with which arguments begin in which `<` is written `&lt;` (MiniCPM).
 
@@ -242,8 +248,8 @@ class Arguments:
             value = value.removesuffix("\n").removesuffix("\r")
         bare = value.strip()
         if bare.startswith("<![CDATA[") and bare.endswith("]]>"):
-            # A `]]>` inside is written as the end of one section and the beginning of the next.
-            value = bare = bare[len("<![CDATA[") : -len("]]>")].replace("]]><![CDATA[", "")
+            inside = bare[len("<![CDATA[") : -len("]]>")]
+            value = bare = _BETWEEN_SECTIONS.sub(r"\1", inside)
         elif "escaped" in more:
             value = html.unescape(value)
             bare = value.strip()

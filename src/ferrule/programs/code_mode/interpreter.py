@@ -36,7 +36,7 @@ High, because `CodeMode.calls` is the limit that users see.
 """
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has only the second
 _SIZED = frozenset({"list", "tuple", "dict", "set", "frozenset", "str", "bytes"})
-"""The types of values whose size a model is told."""
+"""Types whose values are described to the model with their size."""
 _WARNING = re.compile(r"\S+:\d+:\d+: warning\[")
 """How the checker begins a line about code that runs and may not do what is meant."""
 _INSTEAD = {
