@@ -186,10 +186,13 @@ class Stream:
     def event(self) -> str:
         """The HTML of the next event."""
         lines: list[str] = []
+        ends = time.monotonic() + 60
         while True:
             read = self.response.readline()
             if not read:
                 raise EOFError("The stream ended.")
+            if time.monotonic() > ends:
+                raise TimeoutError("The stream has no event, only pings.")
             line = read.decode().rstrip("\n")
             if line.startswith("id: "):
                 self.last_id = line[4:]

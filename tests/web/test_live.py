@@ -16,6 +16,7 @@ from page_server import Client, Stream, served
 from page_store import answer, call, finish, start, support
 
 from ferrule import MemoryStore, Run, SQLiteStore, context
+from ferrule.errors import StoreError
 from ferrule.testing import ScriptedLM
 from ferrule.web.live import Watch
 from ferrule.web.ui import ui_app
@@ -170,6 +171,39 @@ def test_a_stream_outlives_trouble_with_its_store(ann: Any, store: SQLiteStore) 
         while "by bob via cli" not in told:
             told = inbox.event()
         assert question.id in asked
+
+
+@pytest.mark.parametrize("path", ["/live", "/inbox/live", "/runs/order-1042/live"])
+@pytest.mark.parametrize("reading", ["list", "load", "summary", "notes", "count_questions"])
+def test_a_change_is_shown_wherever_the_store_failed_while_it_was_read(
+    ann: Any,
+    store: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    reading: str,
+) -> None:
+    """What a stream could not read to its end counts as not sent."""
+    read, is_away = getattr(store, reading), False
+
+    def fail_once(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_away
+        if is_away:
+            is_away = False
+            raise StoreError("The disk is away.")
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(store, reading, fail_once)
+    [question] = store.summary("order-1042").questions
+    with stream(ann, path) as live, SQLiteStore(store.path) as elsewhere:
+        live.event()
+        is_away = True
+        elsewhere.decide("order-1042", question.deny("Too much.").signed("bob", "cli"))
+        told = live.event()
+        if live.kind == "trouble":
+            elsewhere.add_note("order-1009", "The disk is back.")
+            assert (live.event(), live.kind) == ("", "trouble")
+            told = live.event()
+        assert "order-1042" in told
 
 
 def test_a_stream_of_a_run_that_is_not_there_says_so_and_ends(

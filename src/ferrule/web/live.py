@@ -149,9 +149,9 @@ async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Asyn
     while not watch.is_closed:
         version = watch.version
         trouble = ""
+        news: list[PageEvent] = []
         try:
-            for event_id, html in await asyncio.to_thread(_all, read):
-                yield _encoded(event_id, html)
+            news = await asyncio.to_thread(_all, read)
         except Refused as refused:
             yield _encoded("", refused.text, "gone")
             return
@@ -163,6 +163,8 @@ async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Asyn
         if trouble != shown_trouble:  # the page shows it until the store answers again
             shown_trouble = trouble
             yield _encoded("", trouble, "trouble")
+        for event_id, html in news:
+            yield _encoded(event_id, html)
         # All streams ping at the same times: each ping wakes the processor.
         until_ping_s = _PING_S - asyncio.get_running_loop().time() % _PING_S
         await watch.changed(version, until_ping_s)

@@ -633,7 +633,6 @@ class _InboxNews:
         )
         if version == self._version:
             return
-        self._version = version
         gone = [
             {**pages.question(request, asked, next_step="gone"), "is_open": True}
             for question_id, asked in self._gone.items()
@@ -649,6 +648,7 @@ class _InboxNews:
             waiting=pages.count_waiting(request),
             now=time(),
         )
+        self._version = version  # last, as in a run's news
         yield "", html
 
     def _let_go(self, question_id: str) -> None:
