@@ -131,9 +131,10 @@ def native(trip: Trip) -> None:
 
 def mcp(trip: Trip) -> None:
     with MCPServer.stdio(sys.executable, ["-c", SERVER], name="trips") as tools:
+        ok = tools["ok"]
         for _ in range(2):
             trip.begin()
-            tools["ok"](x="a")
+            ok(x="a")
             trip.end()
 
 
