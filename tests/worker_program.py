@@ -30,6 +30,7 @@ SCRIPTS = {
     "expires": ["soon"],
     "blocks": ["block"],
     "builds": ["build", "charge"],
+    "leaves": ["leave"],
 }
 
 
@@ -104,6 +105,13 @@ async def block(n: int) -> str:
     return "over"
 
 
+@tool(effect="idempotent")
+def leave(n: int) -> str:
+    """Leave."""
+    did(f"leave {n}")
+    raise SystemExit(3)
+
+
 class ByProgress(ScriptedLM):
     """Answers by the number of answers in the request, and by the task, `charges 7`."""
 
@@ -111,7 +119,7 @@ class ByProgress(ScriptedLM):
         """The next call of the script."""
         said = sum(message.role == "assistant" for message in request.messages)
         found = re.search(
-            r"(pays|charges|waits|expires|blocks|builds) (\d+)", str(list(request.messages))
+            r"(pays|charges|waits|expires|blocks|builds|leaves) (\d+)", str(list(request.messages))
         )
         assert found is not None
         script = SCRIPTS[found[1]]
@@ -123,5 +131,5 @@ class ByProgress(ScriptedLM):
         return ScriptedLM([step]).complete(request)
 
 
-agent = ReAct("task -> answer", [look, charge, pay, build, linger, soon, block])
+agent = ReAct("task -> answer", [look, charge, pay, build, linger, soon, block, leave])
 agent.set_lm(ByProgress([]))

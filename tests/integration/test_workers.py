@@ -125,6 +125,16 @@ def test_the_runs_of_a_killed_worker_are_done_by_the_others(yard: Yard) -> None:
     yard.until(lambda: set(yard.tickets()) <= {"SUCCESS", "CANCELLED"})
 
 
+def test_a_tool_that_exits_ends_its_run_and_not_the_worker(yard: Yard) -> None:
+    worker = yard.worker()
+    yard.submit("leaves 1")
+    yard.until(lambda: yard.store.summary("leaves-1").status == "failed")
+    yard.submit("charges 2")
+    yard.until(lambda: yard.store.summary("charges-2").status == "done")
+    assert yard.did() == Counter({"leave 1": 1, "charge 2": 1})
+    assert worker.poll() is None
+
+
 @pytest.mark.long
 def test_a_ticket_that_failed_or_was_lost_is_made_anew(yard: Yard) -> None:
     """Trap 2 of the specification. The failure counts as a recovery."""

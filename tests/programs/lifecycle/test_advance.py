@@ -532,6 +532,40 @@ def test_an_async_program_runs_on_the_background_loop(
     )
 
 
+@pytest.mark.parametrize("exit_error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("where", ["tool", "async tool", "async program"])
+def test_code_that_exits_ends_its_segment_and_not_the_event_loop_of_the_worker(
+    store: SQLiteStore,
+    threads: Threads,
+    where: str,
+    exit_error: BaseException,
+) -> None:
+    @tool
+    def leave() -> str:
+        """Leave."""
+        raise exit_error
+
+    @tool
+    async def leave_async() -> str:
+        """Leave."""
+        raise exit_error
+
+    class Leave(Module):
+        async def aforward(self, task: str) -> str:
+            raise exit_error
+
+    programs = {"tool": agent(leave), "async tool": agent(leave_async), "async program": Leave()}
+    program = programs[where]
+    name = "leave_async" if where == "async tool" else "leave"
+    program.submit(store=store, task="x", run_id="r")
+    with pytest.raises(RunError, match=type(exit_error).__name__):
+        threads.advance(store, program, native_step("leave", name))
+    line = store.summary("r")
+    assert (line.status, line.leased) == ("failed", False)
+    assert line.error == f"its code exited with {exit_error!r}"
+    assert threads.advance(store, program) == "failed"
+
+
 def test_a_decision_that_comes_while_the_run_goes_on_is_used_at_its_next_rest(
     store: SQLiteStore,
 ) -> None:

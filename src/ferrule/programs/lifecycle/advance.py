@@ -115,13 +115,36 @@ async def advance_in_thread(
     Async programs and tools run on the background loop. When cancelled, it
     cancels the run's async tools and puts the run back into the queue. A thread that is blocked, by
     a tool or a model call, is abandoned: its later writes are refused.
+
+    If code of the run exits (`sys.exit()`, or `KeyboardInterrupt`, which the signals of a worker
+    do not raise), the run fails, and this raises `RunError`: the exit itself would end the event
+    loop, and so the work on all other runs.
     """
+    segment = _segment_in_thread(threads, store, run_id, programs, any_version, deps)
+    try:
+        return await segment
+    except (KeyboardInterrupt, SystemExit) as interrupt:
+        raise RunError(
+            f"The run {run_id} failed: its code exited with {interrupt!r}. "
+            "Let tools and programs raise an `Exception` instead."
+        ) from interrupt
+
+
+async def _segment_in_thread(
+    threads: ThreadPool,
+    store: Store,
+    run_id: str,
+    programs: Program | Iterable[Program],
+    any_version: bool,
+    deps: Any,
+) -> Advanced:
     loaded: list[Run] = []
 
     def segment() -> Advanced | None:
         run, status = _ready(store, run_id, programs, any_version, deps)
         if run is None:
             return status
+        cast("StoredRun", run.persistence).requeues_exits = False
         loaded.append(run)
         if run.program.is_async:
             return None

@@ -100,6 +100,7 @@ class StoredRun:
         "is_new",
         "lease",
         "requeues",
+        "requeues_exits",
         "store",
     )
 
@@ -112,6 +113,11 @@ class StoredRun:
         """Whether an interrupted run goes back to the queue.
 
         Otherwise it counts as cancelled until a person resumes it.
+        """
+        self.requeues_exits = True
+        """Whether `SystemExit` and `KeyboardInterrupt` are such interrupts.
+
+        Not where no signal raises them: then code of the run did, and would do it each time.
         """
         self.lease: Lease | None = None
         self._outliner = Outliner()
@@ -365,13 +371,18 @@ class StoredRun:
     def _state_at_rest(self, run: RunState) -> tuple[str, str]:
         """The status and the head to store when this execution ends."""
         before = self._before or (run.status, "")
-        if not self._is_open or self._is_without_progress(run, before[0]):
+        if not self._is_open:
             return before
-        head = self._head()
+        head = head_form(run, self._inputs)
+        has_exited = isinstance(run.error, KeyboardInterrupt | SystemExit)
+        if self.requeues and has_exited and not self.requeues_exits and not run.cancelled:
+            error = {"type": "RunError", "text": f"its code exited with {run.error!r}"}
+            return "failed", json_text({**head, "status": "failed", "error": error})
+        if self._is_without_progress(run, before[0]):
+            return before
         if self.requeues and run.is_interrupted and not run.cancelled:
-            form = {**parse_object(head, "the head of a run"), "status": "queued", "error": None}
-            return "queued", json_text(form)
-        return run.status, head
+            return "queued", json_text({**head, "status": "queued", "error": None})
+        return run.status, json_text(head)
 
     def _is_without_progress(self, run: RunState, status_before: str) -> bool:
         """Whether a run that waited was interrupted before it wrote anything: it waits on."""
