@@ -28,7 +28,7 @@ place: ContextVar[str] = ContextVar("place", default="nowhere")
 @pytest.fixture(autouse=True)
 def grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "GRACE_S", SHORT)
-    monkeypatch.setattr(deadline, "_left", set())
+    monkeypatch.setattr(deadline, "_abandoned", set())
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -46,7 +46,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     finally:
         gc.collect()
         assert told == []
-        assert deadline._left == set()
+        assert deadline._abandoned == set()
 
 
 async def late(value: Awaitable[Any]) -> str:
@@ -171,9 +171,9 @@ def test_what_refuses_to_end_is_left_behind_and_nothing_is_heard_of_it():
             LEFT,
         ] * 3
         gc.collect()
-        assert len(deadline._left) == 3
+        assert len(deadline._abandoned) == 3
         released.set()
-        while len(deadline._left) > 1:
+        while len(deadline._abandoned) > 1:
             await asyncio.sleep(0)
         assert ended == ["tidied"]
 

@@ -27,10 +27,9 @@ A well-behaved tool needs a moment to close what it has open.
 """
 NEVER = float("inf")
 """The deadline that never comes. Deadlines are times of `time.monotonic()`."""
-STUBBORN = " It may still be running: it did not end when it was cancelled."
 
-_left: set[asyncio.Task[Any]] = set()
-"""Tasks left behind.
+_abandoned: set[asyncio.Task[Any]] = set()
+"""Tasks that were abandoned before they ended.
 
 An event loop holds its tasks weakly: without this reference they could be garbage-collected while
 they run.
@@ -47,7 +46,7 @@ def left_until(deadline: float) -> float | None:
 async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str) -> R:
     """Await for the remaining `left_s` seconds of a limit of `timeout_s`.
 
-    Then raise `ToolTimeoutError`, whatever the tool does.
+    After that it raises `ToolTimeoutError`, whatever the tool does.
 
     If the caller is cancelled, the tool is cancelled too. The caller then waits for it until the
     time is up and ignores its result.
@@ -57,7 +56,7 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
     ends = time.monotonic() + left_s
     work = AwaitedWork(value)
     # The task gets a copy of the context, so context variables that the tool sets are discarded.
-    task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")
+    task = asyncio.create_task(work.run(), name=f"{TOOL_TASK}{name}")
     try:
         await asyncio.wait((task,), timeout=max(left_s, 0))
         if not task.done():
@@ -69,11 +68,11 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
             await wait_on(task, ends + GRACE_S)
         raise
     finally:
-        work.leave(task)
+        work.abandon(task)
     if not task.done() or work.ended > ends:
         reason = ""
         if not task.done():
-            reason = STUBBORN
+            reason = " It may still be running: it did not end when it was cancelled."
         raise ToolTimeoutError(name, timeout_s, because=reason) from work.error
     try:
         return await work.result(task)
@@ -101,16 +100,16 @@ class AwaitedWork:
     It raises nothing itself: an interrupt that is raised in a separate task would end the loop.
     """
 
-    __slots__ = ("_is_left", "_value", "ended", "error", "value")
+    __slots__ = ("_is_abandoned", "_value", "ended", "error", "value")
 
     def __init__(self, value: Awaitable[Any]) -> None:
         self._value = value
-        self._is_left = False
+        self._is_abandoned = False
         self.ended = 0.0
         self.value: Any = None
         self.error: BaseException | None = None
 
-    async def done(self) -> None:
+    async def run(self) -> None:
         """Await the value and store its result or error."""
         try:
             self.value = await self
@@ -145,12 +144,12 @@ class AwaitedWork:
         finally:
             del error
 
-    def leave(self, task: asyncio.Task[Any]) -> None:
-        """Abandon a task that is not done; keep a reference to it until it is."""
+    def abandon(self, task: asyncio.Task[Any]) -> None:
+        """Stop waiting for a task that is not done; keep a reference to it until it is."""
         if not task.done():
-            self._is_left = True
-            _left.add(task)
-            task.add_done_callback(_left.discard)
+            self._is_abandoned = True
+            _abandoned.add(task)
+            task.add_done_callback(_abandoned.discard)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         # Passes on values and errors from the loop. An abandoned coroutine ends at the next cancel,
@@ -158,17 +157,17 @@ class AwaitedWork:
         # them, would never return.
         work = _plain(self._value).__await__()
         try:
-            waits_for = next(work)
+            awaited = next(work)
             while True:
                 try:
-                    sent: Any = yield waits_for
+                    sent: Any = yield awaited
                 except BaseException as error:  # thrown into the tool, which may handle it
-                    if self._is_left:
+                    if self._is_abandoned:
                         work.close()
                         raise
-                    waits_for = work.throw(error)
+                    awaited = work.throw(error)
                 else:
-                    waits_for = work.send(sent)
+                    awaited = work.send(sent)
         except StopIteration as over:
             return over.value
 

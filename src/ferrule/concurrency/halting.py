@@ -75,7 +75,7 @@ class Halt:
             wake()
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """Call it no more."""
+        """Stop calling `wake`."""
         with self._lock:
             self._listeners.pop(id(wake), None)
 
@@ -153,7 +153,7 @@ async def await_until_halted(
     loop = asyncio.get_running_loop()
     work = AwaitedWork(value)
     # A task of its own, because a task cannot leave behind what it awaits itself.
-    task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")
+    task = asyncio.create_task(work.run(), name=f"{TOOL_TASK}{name}")
     news = asyncio.Event()
     task.add_done_callback(lambda _: news.set())
 
@@ -177,7 +177,7 @@ async def await_until_halted(
             await wait_on(task, time.monotonic() + grace_s)
         raise
     finally:
-        work.leave(task)
+        work.abandon(task)
     if not task.done() or (is_halted(halts) and work.is_cancelled):
         raise HaltedError
     try:
