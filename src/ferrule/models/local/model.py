@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ferrule.models.model import TextCalls
     from ferrule.values.conversation.exchange import Delta, Request
 
-_OPTIONS = Options()
-_ENDLESS = 1 << 20
+_DEFAULT_OPTIONS = Options()
+_MOST_TOKENS = 1 << 20
 """The most tokens of an answer if the model's window is unknown."""
 
 
@@ -44,12 +44,12 @@ class InProcessLM(LearningLM):
         backend: Backend,
         *,
         capabilities: Capabilities | None = None,
-        options: Options = _OPTIONS,
+        options: Options = _DEFAULT_OPTIONS,
         text_calls: TextCalls | None = None,
         **settings: Any,
     ) -> None:
         check_spelling(settings)
-        Sampling.of(settings)
+        Sampling.of(settings)  # refuses what a local model does not have
         self.name = name
         self.settings: Mapping[str, Any] = settings
         self.capabilities = capabilities or _capabilities_of(backend)
@@ -60,22 +60,22 @@ class InProcessLM(LearningLM):
 
     def copy(self, **settings: Any) -> Self:
         """The same weights with other settings."""
-        Sampling.of(settings)
+        Sampling.of(settings)  # refuses what a local model does not have
         return super().copy(**settings)
 
     def _complete(self, request: Request) -> Response:
-        return self._finish(request, Event())
+        return self._whole(request, lambda: False)
 
     async def _acomplete(self, request: Request) -> Response:
         stopped = Event()
         try:
-            return await in_worker_thread(lambda: self._finish(request, stopped))
+            return await in_worker_thread(lambda: self._whole(request, stopped.is_set))
         finally:
             stopped.set()
 
-    def _finish(self, request: Request, stopped: Event) -> Response:
-        *_, last = self._pieces(request, stopped.is_set)
-        return cast("Response", last)
+    def _whole(self, request: Request, is_stopped: Callable[[], bool]) -> Response:
+        *_, response = self._pieces(request, is_stopped)
+        return cast("Response", response)
 
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         yield from self._pieces(request, lambda: False)
@@ -98,10 +98,12 @@ class InProcessLM(LearningLM):
         messages, tools = self._conversation(request)
         prompt = backend.prompt(messages, tools, sampling.extra or {})
         room = self._room_after(prompt)
-        wanted = sampling.max_tokens
+        max_tokens = room
+        if sampling.max_tokens is not None:
+            max_tokens = min(sampling.max_tokens, room)
+        sampling = replace(sampling, max_tokens=max_tokens)
         task = self._task_of(request)
         matcher = None
-        sampling = replace(sampling, max_tokens=room if wanted is None else min(wanted, room))
         if task is not None:
             matcher = task.matcher
             # A stop sequence could cut a constrained answer in the middle of its JSON.
@@ -155,7 +157,7 @@ class InProcessLM(LearningLM):
         """How many tokens of the context window are left for the answer."""
         window = self._backend.window
         if window is None:
-            return _ENDLESS
+            return _MOST_TOKENS
         if len(prompt) >= window:
             raise ContextOverflowError(
                 f"the prompt has {len(prompt)} tokens, and the context window of `{self.name}` "
@@ -184,21 +186,21 @@ def local_lm(name: str, settings: dict[str, Any]) -> InProcessLM:
             "Which model? Name a folder or a model of the Hugging Face Hub: "
             f'LM("{kind}:PATH_OR_ID").'
         )
-    options = Options(**_taken_from(settings, "thought_chars", "partial"))
+    options = Options(**_pop(settings, "thought_chars", "partial"))
     # Each backend imports a package that few users have.
     if kind == "llama_cpp":
         from ferrule.models.local.backends.llama_cpp import LlamaBackend
 
-        loading = _taken_from(settings, "context_tokens", "gpu_layers")
+        loading = _pop(settings, "context_tokens", "gpu_layers")
         backend: Backend = LlamaBackend(source, **loading)
     else:
         from ferrule.models.local.backends.transformers import TransformersBackend
 
-        loading = _taken_from(settings, "device", "dtype")
+        loading = _pop(settings, "device", "dtype")
         backend = TransformersBackend(source, **loading)
     return InProcessLM(name, backend, options=options, **settings)
 
 
-def _taken_from(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+def _pop(settings: dict[str, Any], *names: str) -> dict[str, Any]:
     """Remove these settings, and return those that were there."""
     return {name: settings.pop(name) for name in names if name in settings}

@@ -25,7 +25,8 @@ _DEFAULTS = {
     "repetition_penalty": 1.0,
 }
 """The defaults of llama.cpp."""
-_LONGEST_PIECE = 256
+_LONGEST_PIECE_BYTES = 256
+"""Twice the longest tokens of common vocabularies, which are rows of 128 spaces."""
 
 
 class LlamaBackend:
@@ -133,43 +134,45 @@ class LlamaBackend:
         ).copy()
 
     def _piece(self, token: int) -> bytes:
-        buffer = ctypes.create_string_buffer(_LONGEST_PIECE)
+        """The bytes of a token; empty for a token that the vocabulary does not have."""
+        buffer = ctypes.create_string_buffer(_LONGEST_PIECE_BYTES)
         size = self._library.llama_token_to_piece(
-            self._vocab, token, buffer, _LONGEST_PIECE, 0, True
+            self._vocab, token, buffer, _LONGEST_PIECE_BYTES, 0, True
         )
         return buffer.raw[: max(size, 0)]
 
 
 def _shared_length(first: list[int], second: list[int]) -> int:
     """How many tokens two lists share at their beginning."""
-    for index, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
+    for index, (token, other) in enumerate(zip(first, second, strict=False)):
+        if token != other:
             return index
     return min(len(first), len(second))
 
 
 def _choose(scores: Any, tokens: list[int], sampling: Sampling, generator: Any) -> int:
-    """Choose the next token from the scores."""
+    """Choose the next token from the scores, in the order of llama.cpp.
+
+    That is: the penalty, `top_k`, `top_p`, `min_p`, and the temperature last.
+    """
     numpy: Any = import_module("numpy")
-    wanted = dict(_DEFAULTS)
+    options = dict(_DEFAULTS)
     for name in _DEFAULTS:
         value = getattr(sampling, name)
         if value is not None:
-            wanted[name] = value
-    if wanted["repetition_penalty"] != 1.0:
+            options[name] = value
+    penalty, temperature = options["repetition_penalty"], options["temperature"]
+    if penalty != 1.0:
         seen = sorted(set(tokens))
-        scores[seen] = numpy.where(
-            scores[seen] > 0,
-            scores[seen] / wanted["repetition_penalty"],
-            scores[seen] * wanted["repetition_penalty"],
-        )
-    if wanted["temperature"] == 0:
+        scores[seen] = numpy.where(scores[seen] > 0, scores[seen] / penalty, scores[seen] * penalty)
+    if temperature == 0:
         return int(scores.argmax())
-    order: Any = numpy.argsort(-scores, kind="stable")[: wanted["top_k"] or None]
+    # The best tokens, from the best on; `top_k=0` takes all.
+    order: Any = numpy.argsort(-scores, kind="stable")[: options["top_k"] or None]
     weights: Any = numpy.exp((scores[order] - scores[order[0]]).astype(numpy.float64))
     shares = weights / weights.sum()
-    is_in_top_p: Any = numpy.cumsum(shares) - shares < wanted["top_p"]
-    is_candidate: Any = is_in_top_p & (shares >= wanted["min_p"] * shares[0])
-    is_candidate[0] = True
-    order, weights = order[is_candidate], weights[is_candidate] ** (1 / wanted["temperature"])
+    is_in_top_p: Any = numpy.cumsum(shares) - shares < options["top_p"]
+    is_candidate: Any = is_in_top_p & (shares >= options["min_p"] * shares[0])
+    is_candidate[0] = True  # even with `top_p=0`
+    order, weights = order[is_candidate], weights[is_candidate] ** (1 / temperature)
     return int(generator.choice(order, p=weights / weights.sum()))
