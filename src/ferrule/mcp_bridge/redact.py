@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     Hide = Callable[[str, str], str]
-    """`hide(value, called)`: the replacement of a secret."""
+    """`hide(value, name)`: the replacement of a secret, such as the value of a header `name`."""
     Keep = Callable[[str], str]
     """The form of a text that is not a secret."""
 
 VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _REFERENCE = re.compile(rf"\$\$(?=\{{)|{VARIABLE.pattern}|\$\{{(?P<other>[^{{}}]*)\}}")
-_ONLY_POINTS = re.compile(r"(?:[A-Za-z]+[ :])?" + r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
+_ONLY_REFERENCE = re.compile(r"(?:[A-Za-z]+[ :])?" + r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
+"""A value that is only a variable, perhaps after a word, as in `Bearer ${TOKEN}`."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LIKE_A_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _ASSIGNED = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
@@ -52,15 +53,15 @@ def public_words(words: Iterable[str]) -> list[str]:
     return hidden_words(words, _stars, str)
 
 
-def _stars(value: str, called: str) -> str:
-    del value, called
+def _stars(value: str, name: str) -> str:
+    del value, name
     return "***"
 
 
 class References:
-    """Replaces secrets by variables, one for each value.
+    """Replaces secrets by references to variables, one for each value.
 
-    `hide(value, called)` returns `${SERVER_CALLED}`.
+    `hide(value, "token")` returns `${SERVER_TOKEN}`.
     """
 
     def __init__(self, server: str, *, expands: bool) -> None:
@@ -70,16 +71,16 @@ class References:
         self._values: dict[str, str] = {}
         """By variable: the secret that it names, or the reference that was there before."""
 
-    def hide(self, value: str, called: str) -> str:
-        """A reference to the variable `called`, or to one named after the server and `called`."""
-        if _LIKE_A_VARIABLE.fullmatch(called):
-            return self.as_variable(value, called)
-        variable = re.sub(r"[^A-Z0-9]+", "_", f"{self._server}_{called}".upper())
+    def hide(self, value: str, name: str) -> str:
+        """A reference to the variable `name`, or to one named after the server and `name`."""
+        if _LIKE_A_VARIABLE.fullmatch(name):
+            return self.as_variable(value, name)
+        variable = re.sub(r"[^A-Z0-9]+", "_", f"{self._server}_{name}".upper())
         return self.as_variable(value, variable.strip("_"))
 
     def as_variable(self, value: str, variable: str) -> str:
         """A reference by the variable's own name, if it is a valid name."""
-        if not value or (self._expands and _ONLY_POINTS.fullmatch(value)):
+        if not value or (self._expands and _ONLY_REFERENCE.fullmatch(value)):
             self._values.update((match["name"], match[0]) for match in VARIABLE.finditer(value))
             return value
         if not _NAME.fullmatch(variable):
@@ -92,17 +93,14 @@ class References:
         return f"${{{name}}}"
 
     def keep(self, text: str) -> str:
-        """A text that is not a secret.
-
-        It is escaped if the spec holds no variables, so that it is read back unchanged.
-        """
+        """A text that is not a secret, so that it is read back unchanged."""
         if self._expands:
             return text
         return escaped(text)
 
 
 def escaped(text: str) -> str:
-    """A text that `expand` turns back into this one."""
+    """The text so that `expand` returns it unchanged."""
     return text.replace("${", "$${")
 
 
@@ -121,7 +119,7 @@ def expand(text: str, value_of: Callable[[re.Match[str]], str]) -> str:
     return _REFERENCE.sub(replacement, text)
 
 
-# -- places
+# -- where secrets stand
 
 
 def hidden_url(url: str, hide: Hide, keep: Keep) -> str:
@@ -154,11 +152,12 @@ def _hidden_pair(pair: str, hide: Hide, keep: Keep) -> str:
 def hidden_words(words: Iterable[str], hide: Hide, keep: Keep) -> list[str]:
     """The words of a command line, with its secrets hidden."""
     hidden: list[str] = []
-    before = ""
+    flag = ""
     for word in words:
-        hidden.append(_hidden_word(word, before, hide, keep))
-        is_value = takes_next(before) and not word.startswith("-")
-        before = "" if is_value else word
+        hidden.append(_hidden_word(word, flag, hide, keep))
+        flag = ""
+        if takes_next(word):
+            flag = word
     return hidden
 
 
@@ -174,7 +173,8 @@ def has_secret(word: str) -> bool:
     return _hidden_word(word, "", _stars, str) != word
 
 
-def _hidden_word(word: str, before: str, hide: Hide, keep: Keep) -> str:
+def _hidden_word(word: str, flag: str, hide: Hide, keep: Keep) -> str:
+    """A word of a command line; `flag` is the word before it, if that takes a value."""
     if word.startswith("-"):
         glued = _GLUED.fullmatch(word)
         if glued is not None:
@@ -183,17 +183,18 @@ def _hidden_word(word: str, before: str, hide: Hide, keep: Keep) -> str:
         if not equals:
             return keep(word)
         return f"{keep(flag)}={_hidden_value(value, flag, hide, keep)}"
-    return _hidden_value(word, before if takes_next(before) else "", hide, keep)
+    return _hidden_value(word, flag, hide, keep)
 
 
 def _hidden_value(value: str, flag: str, hide: Hide, keep: Keep) -> str:
     """The value of a flag; without a flag, a word on its own."""
     if flag in _HEADER:
         name, colon, rest = value.partition(":")
-        blank = rest[: len(rest) - len(rest.lstrip())]
         if not colon:
             return hide(value, "header")
-        return f"{keep(name)}:{blank}{hide(rest.lstrip(), name)}"
+        header_value = rest.lstrip()
+        blank = rest.removesuffix(header_value)
+        return f"{keep(name)}:{blank}{hide(header_value, name)}"
     assigned = _ASSIGNED.fullmatch(value)
     if assigned is not None and (not flag or flag in _ENVIRONMENT):
         name, assigned_value = assigned["name"], assigned["value"]
@@ -212,9 +213,9 @@ _LOGGERS = ("httpx2", "mcp.client.streamable_http", "mcp.client.sse")
 
 
 def redact_logs() -> None:
-    """Redact addresses in the logs of the HTTP client and the SDK, and errors of a log-in.
+    """Redact the logs of the HTTP client and the SDK, which name the address of every request.
 
-    Both log every request, with its address.
+    Of an error during a log-in, only the kind is logged.
     """
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_redact_record)  # logging adds the same filter once
