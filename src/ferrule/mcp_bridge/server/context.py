@@ -1,7 +1,8 @@
 """The call of an MCP client, as the tool that it runs sees it, and events for that client.
 
-As in a run, the scope holds a call place. So `ferrule.progress` becomes a progress notification,
-`ferrule.emit_event` a log message, and the steps of a served program become progress.
+The settings' scope holds it while the tool runs, as it holds a run's call. So `ferrule.progress`
+becomes a progress notification, `ferrule.emit_event` a log message, and the steps of a served
+program become progress.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class MCPCall:
         self.halt = Halt()
         """Ends what a run waits for that the tool's function has started."""
         self.run_id = ""
-        # There is no run here: a served program has its own.
+        # The call is not part of a run: a served program has its own.
         self.frame = self.outer = self.caller = None
         self._key = token_hex(16)  # a client's ids are not unique: each client counts from 1
 
@@ -106,12 +107,13 @@ class EventSender:
         self.task = task
         """The task that the call may have become.
 
-        Then it gets what the call reports, as the request is over.
+        Such a task gets the progress of the call, because the request is over.
         """
         self._request = request
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Queue[events.Event | None] = asyncio.Queue()
-        self._last: float = -1
+        self._queue: asyncio.Queue[events.Event | None] = asyncio.Queue()
+        self._last_done: float = -1
+        """The latest progress that was sent; -1 before the first."""
         self._sender: asyncio.Task[None] | None = None
         self._is_over = False
         self.observers: tuple[Callable[[events.Event], None], ...] = (self, *callbacks)
@@ -124,23 +126,22 @@ class EventSender:
 
     def _accept(self, event: events.Event) -> None:
         if self._is_over:
-            return  # a thread of the tool still reports
-        self._waiting.put_nowait(event)
+            return  # from a thread of the tool that still runs
+        self._queue.put_nowait(event)
         if self._sender is None:
             self._sender = self._loop.create_task(self._send_all())
 
     async def finish(self) -> None:
-        """Send the waiting events: none may follow the answer to a request."""
-        await asyncio.sleep(0)  # events of other threads are still in the loop's queue
+        """Send the events in the queue: none may follow the answer to a request."""
+        await asyncio.sleep(0)  # lets the loop accept the events of other threads
         self._is_over = True
         if self._sender is None:
             return
-        self._waiting.put_nowait(None)
+        self._queue.put_nowait(None)
         await asyncio.wait((self._sender,))
         if self._sender.cancelled():
-            error = None
-        else:
-            error = self._sender.exception()
+            return
+        error = self._sender.exception()
         if error is not None:  # the tool's result is sent all the same
             log.warning("events of a tool could not be sent", exc_info=error)
 
@@ -154,7 +155,7 @@ class EventSender:
         import anyio
 
         try:
-            while (event := await self._waiting.get()) is not None:
+            while (event := await self._queue.get()) is not None:
                 await self._send(event)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             return  # the client is gone, which does not concern the tool
@@ -164,7 +165,7 @@ class EventSender:
             case events.CallProgress() if not event.run_id:
                 await self._progress(event.message, event.done, event.total)
             case events.CallProgress():
-                # Of a tool inside a program: its numbers are not the call's.
+                # It comes from a tool inside a program: its numbers are not the call's.
                 await self._progress(event.message, None, None)
             case events.StepFinished():
                 names = ", ".join(call.name for call in event.step.calls)
@@ -179,10 +180,10 @@ class EventSender:
             self.task.report(message)
             return
         if done is None or not isfinite(done):
-            done = max(self._last, 0) + 1
-        if done <= self._last:
+            done = max(self._last_done, 0) + 1
+        if done <= self._last_done:
             return  # it must rise with each notification (specification, "Progress")
-        self._last = done
+        self._last_done = done
         if total is not None and not isfinite(total):
             total = None
         text = replace_surrogates(message) or None
