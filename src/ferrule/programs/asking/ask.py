@@ -44,7 +44,8 @@ Check = Callable[["Adapter", dict[str, Any], Response], Generator[Act, Any, dict
 It raises `AdapterParseError` with what the model must correct.
 """
 _MOST_PAUSES = 50
-"""How often one answer may pause. A run's limits end it earlier; this ends a server's mistake."""
+"""How often one answer may pause, for a server whose answers never end: usually a limit of the run
+is reached earlier."""
 _UNPARSED = "output that does not match the expected"
 """Part of the error (status 500) of llama.cpp's server if it cannot parse its model's calls."""
 
@@ -75,18 +76,21 @@ def ask_model(
         RefusalError: The model declined, or its provider cut the answer off.
 
     """
-    adapter = asker.adapter
+    adapter, other_adapter = asker.adapter, asker.adapter.fallback
     is_observed = asker.conditions.is_observed
     parse = partial(_parse, signature=signature, read=read)
     first: AdapterParseError | None = None
     latest: AdapterParseError | None = None
     fallback_attempt = 2 + adapter.repairs
-    for attempt in range(1, fallback_attempt + 1):
+    last_attempt = fallback_attempt
+    if adapter.fallback is None:
+        last_attempt -= 1
+    attempt = 0
+    while True:
+        attempt += 1
         is_fallback = attempt == fallback_attempt
-        if is_fallback:
-            if adapter.fallback is None:
-                break
-            adapter = adapter.fallback
+        if is_fallback and adapter.fallback is not None:
+            adapter, other_adapter = adapter.fallback, adapter
             request = asker.request(
                 signature,
                 render(adapter),
@@ -94,19 +98,22 @@ def ask_model(
                 secrets=request.secrets,
                 adapter=adapter,
             )
+        make_reader: Callable[[], FieldReader] | None = None
         if is_observed:
-            yield Tell(_formatted(request, adapter, attempt))
+            make_reader = partial(adapter.reader, signature)
+            if reader is not None:
+                make_reader = partial(reader, adapter)
+            name, number_of_tools = type(adapter).__name__, len(request.tools)
+            yield Tell(
+                events.Formatted(
+                    request.digest, attempt, name, len(request.messages), number_of_tools
+                )
+            )
         response: Response | None = None
         try:
-            make_reader = None
-            if is_observed:
-                make_reader = partial(reader or _reader_of(signature), adapter)
-            try:
-                response = yield from _call_model(adapter, request, asker.lm, make_reader, attempt)
-            except LimitReachedError as reached:
-                if latest is None or reached.is_of_batch:
-                    raise
-                raise reached.after(_summary(latest)) from latest
+            response = yield from _call_model(
+                adapter, request, asker.lm, make_reader, attempt, latest
+            )
             try:
                 if is_observed:
                     parsing = partial(parse, adapter, response)
@@ -115,32 +122,25 @@ def ask_model(
                     fields = parse(adapter, response)
             except AdapterParseError as error:
                 fields = _parse_in_other_form(
-                    parse,
-                    adapter,
-                    response,
-                    error,
-                    first_adapter=asker.adapter if is_fallback else None,
+                    parse, other_adapter, response, error, is_fallback=is_fallback
                 )
             if check is not None:
                 fields = yield from check(adapter, fields, response)
         except AdapterParseError as error:
             error.signature = error.signature or signature
-            if is_fallback:
+            if not is_fallback:
+                yield Tell(events.AttemptFailed(str(error), attempt))
+            if attempt == last_attempt:
+                if first is None:
+                    raise
                 raise error from first
             first, latest = first or error, error
-            yield Tell(events.AttemptFailed(str(error), attempt))
             repair = adapter.repair_messages(
                 signature, response or Response(), error, native=len(request.tools) > 0
             )
             request = request.following(request.messages.then(*repair))
         else:
             return fields, response
-    # There is no fallback adapter, and at least one attempt failed.
-    assert first is not None  # noqa: S101
-    assert latest is not None  # noqa: S101
-    if latest is first:
-        raise first
-    raise latest from first
 
 
 def _summary(error: AdapterParseError) -> str:
@@ -169,36 +169,33 @@ def read_text_answer(
         return {**dict.fromkeys(signature.plan.outputs), name: text}
 
 
-def _reader_of(signature: type[Signature]) -> Callable[[Adapter], FieldReader]:
-    return lambda adapter: adapter.reader(signature)
-
-
-def _formatted(request: Request, adapter: Adapter, attempt: int) -> events.Formatted:
-    return events.Formatted(
-        request.digest, attempt, type(adapter).__name__, len(request.messages), len(request.tools)
-    )
-
-
 def _call_model(
     adapter: Adapter,
     request: Request,
     lm: Any,
     make_reader: Callable[[], FieldReader] | None,
     attempt: int,
+    latest: AdapterParseError | None,
 ) -> Generator[Act, Any, Response]:
     """Call the model, and again while its answer pauses.
 
-    If its server cannot parse its calls, raise the error of a parser.
+    Raises `AdapterParseError` if the model's server cannot parse its calls: the model can correct
+    them. A `LimitReachedError` names the problem of the `latest` answer, which the limit kept the
+    model from correcting.
     """
     try:
         response: Response = yield CallModel(request, lm, make_reader, attempt)
         for _ in range(_MOST_PAUSES):
             if response.finish_reason != PAUSED:
                 break
-            going_on = request.following(request.messages.then(response.message()))
-            rest = yield CallModel(going_on, lm, make_reader, attempt)
+            continuation = request.following(request.messages.then(response.message()))
+            rest = yield CallModel(continuation, lm, make_reader, attempt)
             response = continued(response, rest)
         return response
+    except LimitReachedError as error:
+        if latest is None or error.is_of_batch:
+            raise
+        raise error.after(_summary(latest)) from latest
     except BadRequestError as error:
         if _UNPARSED not in str(error):
             raise
@@ -206,10 +203,9 @@ def _call_model(
             "the server could not parse it: "
             "it does not have the form in which this model writes calls"
         )
+        code = "invalid_outputs"
         if request.tools:
             code = "invalid_tool_calls"
-        else:
-            code = "invalid_outputs"
         name = type(adapter).__name__
         raise AdapterParseError(name, "", [("", problem)], code=code) from error
 
@@ -252,28 +248,25 @@ def _parse(
 
 def _parse_in_other_form(
     parse: Callable[[Adapter, Response], dict[str, Any]],
-    adapter: Adapter,
+    other_adapter: Adapter | None,
     response: Response,
     error: AdapterParseError,
     *,
-    first_adapter: Adapter | None,
+    is_fallback: bool,
 ) -> dict[str, Any]:
     """Parse an answer that its adapter cannot read, in the form of the other adapter.
 
     It may have the form of the fallback adapter: models trained on JSON often answer in JSON. An
-    answer to the fallback adapter may still have the form of the first one, `first_adapter`. If
+    answer to the fallback adapter (`is_fallback`) may still have the form of the first one. If
     neither can read it, this raises the error that says more.
     """
     looks_like_json = (response.text or "").lstrip().startswith(("{", "```"))
-    other = first_adapter
-    if first_adapter is None:
-        other = adapter.fallback
-    if other is None or looks_like_json != other.reads_values:
+    if other_adapter is None or looks_like_json != other_adapter.reads_values:
         raise error
     try:
-        return parse(other, response)
+        return parse(other_adapter, response)
     except AdapterParseError as other_error:
-        if first_adapter is not None and len(other_error.absent) < len(error.absent):
+        if is_fallback and len(other_error.absent) < len(error.absent):
             raise
     raise error
 
@@ -323,9 +316,10 @@ def ask_several(
                 accepted.append((outputs, response))
         if not accepted:
             # The model corrects the first answer, so it needs the problem of that one.
-            (outputs, response), (_, problems) = readable[0], judged[0]
+            outputs, response = readable[0]
             if response is not first:
                 raise errors[0]
+            _, problems = judged[0]
             raise rejected(adapter, response, outputs, problems)
         readable[:] = accepted
         return readable[0][0]
