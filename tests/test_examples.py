@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import pytest
 
 import ferrule
@@ -51,13 +50,7 @@ def test_there_are_fifteen_numbered_without_a_gap() -> None:
 def test_an_example_runs_and_prints_something(path: Path) -> None:
     """Examples are tests."""
     pytest.importorskip(NEEDS.get(path.stem, "ferrule"))
-    run = subprocess.run(
-        [sys.executable, "-c", _ALONE, str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    run = forked.run("-c", _ALONE, path, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
     assert run.stderr == ""

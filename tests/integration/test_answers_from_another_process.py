@@ -10,7 +10,6 @@ runs.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from ferrule import (
@@ -238,7 +238,7 @@ if __name__ == "__main__":
 
 
 def process(what: str, folder: Path) -> None:
-    subprocess.run([sys.executable, __file__, what, str(folder)], check=True, timeout=120)
+    forked.run(__file__, what, folder).check_returncode()
 
 
 SAID = {

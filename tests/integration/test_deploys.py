@@ -8,11 +8,11 @@ import io
 import json
 import shutil
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from named_question import named_question
 
@@ -85,14 +85,7 @@ class Desk:
         (self.folder / "desk.py").write_text(text)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return forked.run(*words, cwd=self.folder)
 
     def start(self) -> str:
         done = self.run("desk.py")
@@ -114,7 +107,7 @@ class Desk:
     def resume(self) -> subprocess.CompletedProcess[str]:
         """In a process of its own, which has the deployed version of the program."""
         words = ["resume", "r1", "--program", "desk.py:desk", "--store", "runs.db"]
-        return self.run("-m", "ferrule.cli.main", *words)
+        return self.run("-m", "ferrule", *words)
 
     @property
     def did(self) -> list[str]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked
 import mcp_servers
 import pytest
 
@@ -106,14 +105,7 @@ def vars_of(question: Any) -> dict[str, Any]:
 
 
 def process(what: str, folder: Path, era: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, what, str(folder), era],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    done = forked.run(__file__, what, folder, era)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

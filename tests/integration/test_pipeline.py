@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 APP = Path(__file__).parents[2] / "examples" / "apps" / "pipeline.py"
@@ -35,15 +35,7 @@ print(len(calls))
 
 
 def job(folder: Path, *, ends_at: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", DRIVER, str(APP), str(ends_at), str(ENDED)]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return forked.run("-c", DRIVER, APP, str(ends_at), str(ENDED), cwd=folder)
 
 
 @pytest.mark.integration

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import forked
 import pytest
 from batch_server import BatchProvider, answer_of, batch_server
 
@@ -55,15 +54,12 @@ class Client:
 
     def __init__(self, name: str, url: str, store: Path, count: int) -> None:
         self.store = store
-        self.process = subprocess.Popen(
-            [sys.executable, str(CLIENT), name, url, str(store), str(count)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.code: int | None = None
+        self.process = forked.Forked(CLIENT, name, url, store, str(count))
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
+        self.process.kill()
+        self.code = self.process.ended().returncode
 
     def kill_once_stored(self) -> None:
         import sqlite3
@@ -104,13 +100,13 @@ def test_a_batch_that_is_killed_five_times_sends_no_request_twice(name, count, t
                 provider.hook = hook
                 assert died.wait(WORST_S)
                 provider.hook = lambda at: None
-            assert client.process.returncode == -signal.SIGKILL
+            assert client.code == -signal.SIGKILL
             deaths.append(point)
         client = Client(name, url, tmp_path / "runs.db", count)
-        output, _ = client.process.communicate(timeout=WORST_S)
-    assert client.process.returncode == 0
+        ended = client.process.ended()
+    assert ended.returncode == 0, ended.stderr
     assert deaths == POINTS[name]
-    assert output.split() == [str(7 * sum(range(count))), str(count + count // 10)]
+    assert ended.stdout.split() == [str(7 * sum(range(count))), str(count + count // 10)]
     assert set(provider.taken.values()) == {1}
     assert sum(provider.taken.values()) == count + count // 10
     assert [len(batch.requests) for batch in provider.batches] == [count // 10, count]

@@ -5,9 +5,9 @@ have the shop's connection.
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 from named_question import named_question
 
@@ -52,18 +52,11 @@ if __name__ == "__main__":
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return forked.run(*words, cwd=folder)
 
 
 def ferrule(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run(folder, "-m", "ferrule.cli.main", *words, "--store", "runs.db")
+    return run(folder, "-m", "ferrule", *words, "--store", "runs.db")
 
 
 def refunds(folder: Path) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 import ferrule
@@ -85,18 +85,12 @@ if __name__ == "__main__":
     sys.exit()
 
 
-def process(what: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, what, str(folder)]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
+def process(what: str, folder: Path, **environment: str) -> forked.Forked:
+    return forked.Forked(__file__, what, folder, env=environment)
 
 
-def said(running: subprocess.Popen[str]) -> str:
-    return running.communicate(timeout=60)[0].strip()
+def said(running: forked.Forked) -> str:
+    return running.ended().stdout.strip()
 
 
 def did(folder: Path) -> list[str]:
@@ -135,7 +129,7 @@ def test_a_killed_run_is_gone_on_with_at_once_and_nothing_finished_is_done_again
     running = process("start", tmp_path)
     until((tmp_path / "hangs_one").exists)
     running.kill()
-    running.communicate()
+    running.ended()
     (tmp_path / "hang_one").unlink()
     store, run = here(tmp_path)
     assert run.status == "running"

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
@@ -139,12 +138,7 @@ def process(folder: Path, how: str, driver: str) -> list[dict[str, Any]]:
         if how == "person"
         else [PROGRAM, str(folder / "r.db"), str(spans), how, driver]
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", *told],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = forked.run("-c", *told)
     assert ended.returncode == (-signal.SIGKILL if how == "die" else 0), ended.stderr
     assert ended.stdout.strip() == {"wait": "waiting", "end": "done"}.get(how, "")
     assert "opentelemetry" not in ended.stderr
