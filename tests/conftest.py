@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import gc
 import itertools
 import logging
@@ -39,13 +40,35 @@ def retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "wait_s", lambda error, number: 0.0)
 
 
+TESTS = Path(__file__).parent
+ROOMS = sorted(each for each in TESTS.iterdir() if each.is_dir() or each.match("test_*.py"))
+
+
+def rooms_for(worker: int, workers: int) -> list[Path]:
+    """The folders and files of all tests, in the order in which one of several workers takes them.
+
+    Each worker must import all test files. pytest rewrites their asserts, which takes twice as long
+    as the import, and keeps the result. So in a fresh checkout, each worker begins with the files
+    of its own part, and finds those of the others done.
+    """
+    files = [len(list(room.rglob("test_*.py"))) for room in ROOMS]
+    begun = list(itertools.accumulate(files, initial=0))
+    first = bisect.bisect_left(begun, worker * begun[-1] // workers)
+    return ROOMS[first:] + ROOMS[:first]
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect the tests without a garbage collector, and hide them from it while they run.
 
     They and the modules that they import are millions of objects, and each full collection would
     look at all of them: a third of the time here, and a second for each `gc.collect()` of a test.
     """
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and [Path(config.rootpath, each) for each in config.args] == [TESTS]:
+        number = int(worker["workerid"].removeprefix("gw"))
+        config.args[:] = map(str, rooms_for(number, worker["workercount"]))
     gc.disable()
     try:
         return (yield)
@@ -54,11 +77,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+# First, because pytest then puts the tests of one fixture side by side.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that are marked `long`, unless FERRULE_LONG_TEST asks for them.
 
     Each has a shorter one beside it, or repeats with real processes what unit tests prove.
     """
+    if hasattr(config, "workerinput"):
+        # Whatever file a worker began with: all must list the tests in one order.
+        items.sort(key=lambda item: str(item.path))
     if os.environ.get("FERRULE_LONG_TEST"):
         return
     long = [item for item in items if item.get_closest_marker("long") is not None]
