@@ -112,6 +112,11 @@ class Slot(str):
         return _CONSENT.search(self) is not None
 
     @property
+    def is_below_consent(self) -> bool:
+        """Whether a program did this that a condition called to look at a call."""
+        return "?a" in self.path
+
+    @property
     def consent_of(self) -> tuple[Slot, int]:
         """The call that a slot of `consent` asks about, and how often it was asked before."""
         call, _, number = self.rpartition("?a")

@@ -140,10 +140,7 @@ def _without_unused_consent(entries: list[Entry]) -> list[Entry]:
     kept: list[Entry] = []
     for entry in entries:
         slot = Slot(entry.slot)
-        if slot.is_of_consent and slot.call not in settled:
-            continue
-        call, is_below_consent, _ = slot.partition("?a")
-        if is_below_consent and call not in settled:  # in a program that looked at the call
+        if (slot.is_of_consent or slot.is_below_consent) and slot.call not in settled:
             continue
         is_time_of_question = entry.kind == "once" and slot.endswith("?")
         if is_time_of_question and slot.rstrip("?") not in decided:
