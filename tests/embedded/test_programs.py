@@ -160,12 +160,13 @@ def test_one_of_several_labels():
     assert Predict(Feeling)(text="I hated every minute").sentiment == "negative"
 
 
-def test_a_batch_of_fifty_extractions():
+@pytest.mark.parametrize("size", [10, pytest.param(50, marks=pytest.mark.long)])
+def test_a_batch_of_extractions(size):
     program = Predict("text -> count: int")
-    texts = [{"text": f"I bought {count} apples"} for count in range(2, 52)]
+    texts = [{"text": f"I bought {count} apples"} for count in range(2, size + 2)]
     counts = [prediction.count for prediction in program.batch(texts)]
     right = sum(count == index for index, count in enumerate(counts, 2))
-    assert right >= 48
+    assert right >= 0.96 * size
 
 
 # -- consent
