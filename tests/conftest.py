@@ -23,8 +23,10 @@ from ferrule import MemoryStore, PostgresStore, SQLiteStore
 from ferrule.net import retries
 
 # A busy machine is no fault of the code under test.
-# Half of the usual 100 examples: properties are a quarter of the suite, and each day draws others.
-settings.register_profile("ferrule", deadline=None, max_examples=50)
+# A quarter of the usual 100 examples: properties are a fifth of the suite, and each run of it draws
+# others. `scripts/long-tests.sh` draws more of each, and `make fuzz` very many of some.
+settings.register_profile("ferrule", deadline=None, max_examples=25)
+settings.register_profile("many", deadline=None, max_examples=200)
 settings.register_profile("long", deadline=None, max_examples=1500)  # `make fuzz`
 settings.load_profile("ferrule")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -120,7 +120,6 @@ def assert_never_backwards(stream: Any) -> None:
     assert shown == dict(stream.prediction.items())
 
 
-@settings(max_examples=40)
 @given(outputs=OUTPUTS, size=st.integers(1, 9))
 @pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=type)
 def test_a_marked_answer(adapter: Any, outputs: dict[str, Any], size: int) -> None:
@@ -129,7 +128,6 @@ def test_a_marked_answer(adapter: Any, outputs: dict[str, Any], size: int) -> No
         assert_never_backwards(Predict(Report).stream(question="?", lm=lm))
 
 
-@settings(max_examples=40)
 @given(outputs=OUTPUTS, size=st.integers(1, 9))
 def test_the_arguments_of_finish(outputs: dict[str, Any], size: int) -> None:
     written = {name: _plain(value) for name, value in outputs.items()}

@@ -169,7 +169,7 @@ turns = st.lists(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), min_s
 
 
 # An example plays a run again from each entry of its journal.
-@settings(max_examples=settings().max_examples // 3)
+@settings(max_examples=settings().max_examples // 2)
 @given(turns=turns, first=st.integers(0, 3), parallel=st.booleans(), nested=st.booleans())
 @example(
     turns=[[SEND | {"args": {"euros": "ten"}}, SEND | {"args": {"euros": "10"}}]],

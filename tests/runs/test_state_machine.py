@@ -276,4 +276,4 @@ class Runs(RuleBasedStateMachine):
 
 
 TestRuns = Runs.TestCase
-TestRuns.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=30)
+TestRuns.settings = settings(max_examples=settings().max_examples * 2 // 3, stateful_step_count=30)

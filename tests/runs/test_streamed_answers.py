@@ -151,7 +151,7 @@ CUTS = st.lists(st.integers(0, 4000), max_size=20)
 
 @pytest.mark.parametrize("wire", SERVERS)
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     text=TEXT,
     number=st.integers(-9, 999),
@@ -178,7 +178,6 @@ def test_the_pieces_of_a_field_join_to_its_value(
 
 
 @pytest.mark.parametrize("wire", SERVERS)
-@settings(max_examples=25)
 @given(text=TEXT, number=st.integers(-9, 999), cuts=CUTS)
 def test_the_pieces_of_finish_join_to_its_values(
     wire: str,

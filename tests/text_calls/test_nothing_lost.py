@@ -18,7 +18,7 @@ from ferrule import ToolCalls
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SOME = settings(max_examples=settings().max_examples // 5, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=settings().max_examples // 3, suppress_health_check=list(HealthCheck))
 """Examples of each dialect."""
 Call = tuple[str, dict[str, Any]]
 

@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import FerruleError, ToolDefinitionError
@@ -388,7 +388,6 @@ def test_odd_schemas_are_refused_or_work(schema, args):
 
 
 @given(SCHEMA_LIKE)
-@settings(max_examples=50, deadline=None)
 def test_a_definition_reads_back_from_its_json(schema):
     if schema_problem(schema) or not isinstance(schema.get("properties", {}), dict):
         return

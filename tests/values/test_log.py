@@ -92,7 +92,7 @@ class LogsAgainstLists(RuleBasedStateMachine):
 
 
 TestLogsAgainstLists = LogsAgainstLists.TestCase
-TestLogsAgainstLists.settings = settings(max_examples=60, stateful_step_count=25)
+TestLogsAgainstLists.settings = settings(stateful_step_count=25)
 
 
 def test_adding_copies_nothing_while_nobody_forks():

@@ -180,7 +180,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=settings().max_examples * 2)
 @given(words=st.lists(WORDS, max_size=12), cut=st.integers(1, 5))
 def test_the_pieces_of_any_text_join_to_the_answer(words: list[str], cut: int) -> None:
     text = f"Well, {''.join(words)}end"

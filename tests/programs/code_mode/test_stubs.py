@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
@@ -171,7 +171,6 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     tool_names=st.lists(NAMES, min_size=1, max_size=4, unique=True),
     schemas=st.lists(SCHEMAS, min_size=4, max_size=4),

@@ -1448,7 +1448,6 @@ def places(error: Any, schema: Any) -> list[str]:
 
 BRANCH = "/(any|one)Of/[0-9]+"
 PROPERTY = settings(
-    max_examples=60,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule import History, Image, Message, Predict, Text, ToolCall
@@ -91,7 +91,6 @@ def test_turns_of_fields_are_dropped_whole_and_the_rest_is_asked_with_them() -> 
     assert [message.role for message in lm.requests[0].messages[:3]] == ["system", "user", "user"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 3), max_size=12),
     st.integers(1, 2_000),

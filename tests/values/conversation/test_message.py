@@ -319,7 +319,7 @@ def digests(view: Messages) -> list[bytes]:
 
 
 TestMessagesAgainstFreshOnes = MessagesAgainstFreshOnes.TestCase
-TestMessagesAgainstFreshOnes.settings = settings(max_examples=40, stateful_step_count=20)
+TestMessagesAgainstFreshOnes.settings = settings(stateful_step_count=20)
 
 
 def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
