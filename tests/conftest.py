@@ -36,6 +36,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Each new client of HTTP reads all certificates that the machine trusts, for 50 ms. The tests' servers
+# are on loopback, so they and the processes that they start trust one that signs nothing. The long
+# tests may install packages.
+if not os.environ.get("FERRULE_LONG_TEST"):
+    os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).with_name("certificate.pem")))
+
+
 @pytest.fixture
 def retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed request to a model is repeated at once."""
