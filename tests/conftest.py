@@ -40,7 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # are on loopback, so they and the processes that they start trust one that signs nothing. The long
 # tests may install packages.
 if not os.environ.get("FERRULE_LONG_TEST"):
-    os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).with_name("certificate.pem")))
+    os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("certificate.pem"))
 
 
 @pytest.fixture
