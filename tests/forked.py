@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ IMPORTED = [
     "ferrule.runs.run",
     "ferrule.runs.store.sqlite.store",
     "ferrule.testing",
-    "mcp",
+    "mcp.server.mcpserver",
     "pytest",  # for files of tests that are programs too
+    "uvicorn",
 ]
 """What the fork server imports; what is not installed is left out."""
 
@@ -66,8 +68,17 @@ class Forked:
     def kill(self) -> None:
         self._process.kill()
 
+    def wait(self) -> int:
+        return self.ended().returncode
+
     def poll(self) -> int | None:
         return self._process.exitcode
+
+    @property
+    def output(self) -> str:
+        """What it has written to its standard output."""
+        file = self._folder / "output"
+        return file.read_text(encoding="utf-8") if file.exists() else ""
 
     def ended(self, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Wait for the end: the code and what was written."""
@@ -78,18 +89,26 @@ class Forked:
         if code is None:
             self._process.kill()
             raise subprocess.TimeoutExpired(self.args, timeout_s)
-        output, errors = (
-            file.read_text(encoding="utf-8") if file.exists() else ""
-            for file in (self._folder / "output", self._folder / "errors")
+        errors = self._folder / "errors"
+        self._result = subprocess.CompletedProcess(
+            self.args,
+            code,
+            self.output,
+            errors.read_text(encoding="utf-8") if errors.exists() else "",
         )
         shutil.rmtree(self._folder)
-        self._result = subprocess.CompletedProcess(self.args, code, output, errors)
         return self._result
 
 
 def run(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
     return Forked(*words, **options).ended()
+
+
+def start_fork_server() -> None:
+    """Start it now, so that it is not among the processes that a test may have left behind."""
+    if _context().get_start_method() == "forkserver":
+        forkserver.ensure_running()
 
 
 @functools.cache

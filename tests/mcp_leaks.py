@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
 
@@ -36,6 +37,7 @@ def strangers() -> set[str]:
 @pytest.fixture
 def nothing_left():
     """After the test there is no child and no thread that was not there before."""
+    forked.start_fork_server()
     before, threads = children(), strangers()
     yield
     for _ in range(1_200):

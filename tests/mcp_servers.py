@@ -24,6 +24,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import forked
 import pytest
 
 if TYPE_CHECKING:
@@ -63,13 +64,17 @@ def command(server: str) -> list[str]:
 @contextlib.contextmanager
 def listening(arguments: list[str], env: dict[str, str], port: int) -> Iterator[int]:
     """Run a server that listens on a port; ends when it is left."""
-    process = subprocess.Popen(
-        arguments,
-        env={**os.environ, **env},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process: forked.Forked | subprocess.Popen[bytes]
+    if arguments[0] == sys.executable:
+        process = forked.Forked(*arguments[1:], env=env)
+    else:
+        process = subprocess.Popen(
+            arguments,
+            env={**os.environ, **env},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     try:
         for _ in range(2400):  # a proxy imports for a minute on a busy machine
             with (
@@ -78,7 +83,7 @@ def listening(arguments: list[str], env: dict[str, str], port: int) -> Iterator[
             ):
                 break
             if process.poll() is not None:
-                pytest.fail(f"{arguments[0]} ended with {process.returncode} instead of listening")
+                pytest.fail(f"{arguments} ended with {process.poll()} instead of listening")
             time.sleep(0.05)
         yield port
     finally:

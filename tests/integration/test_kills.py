@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import forked
 import pytest
 from killing import mutants, stores, system_calls
 from killing.agents import EVERY, Scenario
@@ -36,19 +37,12 @@ pytestmark = [
 
 def said_by(*told: str) -> subprocess.CompletedProcess[str]:
     """A part of the kill test."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    return subprocess.run(
-        [sys.executable, "-m", *told],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return forked.run("-m", *told, env={"PYTHONPATH": str(TESTS)})
 
 
 def disturbed(*told: str) -> dict[str, int]:
-    """The figures of `python -m killing`, which finds no fault."""
-    found = said_by("killing", *told)
+    """The figures of `python -m killing`, by one worker, which finds no fault."""
+    found = said_by("killing", "--workers", "1", *told)
     figures = dict(re.findall(r"([\w-]+): (\d+)", found.stdout.strip().rpartition("\n")[2]))
     said = found.stdout + found.stderr
     assert found.returncode == 0, said

@@ -68,7 +68,14 @@ def is_closing(folder: Path) -> bool:
     return (folder / "deaf_now").exists()
 
 
-@pytest.mark.parametrize("what", PROGRAMS)
+@pytest.mark.parametrize(
+    "what",
+    [
+        *(pytest.param(what, marks=pytest.mark.long) for what in ("idle", "block")),
+        "call",
+        "asyncio",
+    ],
+)
 def test_a_second_ctrl_c_leaves_no_process(tmp_path: Path, what: str) -> None:
     """The server ignores the end of its input, so that closing it politely takes two seconds, in
     which the second Ctrl-C comes.
@@ -85,7 +92,9 @@ def test_a_second_ctrl_c_leaves_no_process(tmp_path: Path, what: str) -> None:
     nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_a_signal_that_python_does_not_handle_closes_a_server_that_reads_its_input_and_its_child(
     tmp_path: Path,
     number: int,
@@ -107,8 +116,11 @@ def test_with_the_handler_of_the_docs_sigterm_closes_deaf_servers_too(tmp_path: 
 
 @pytest.mark.parametrize(
     "signals",
-    [[signal.SIGTERM], [signal.SIGINT], [signal.SIGINT, signal.SIGINT]],
-    ids=["term", "int", "twice"],
+    [
+        pytest.param([signal.SIGTERM], id="term"),
+        pytest.param([signal.SIGINT], id="int", marks=pytest.mark.long),
+        pytest.param([signal.SIGINT, signal.SIGINT], id="twice"),
+    ],
 )
 def test_the_command_leaves_no_process_either(tmp_path: Path, signals: list[int]) -> None:
     for name in ("deaf", "child", "hang"):

@@ -95,11 +95,25 @@ app.run(show_banner=False)
 '''
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "asker.py"
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("asker") / "asker.py"
     path.write_text(SERVER, encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def over_http(script: Path) -> Iterator[str]:
+    port = free_port()
+    with listening([sys.executable, str(script), "streamable-http", str(port)], {}, port):
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@pytest.fixture(scope="module")
+def over_sse(script: Path) -> Iterator[str]:
+    port = free_port()
+    with listening([sys.executable, str(script), "sse", str(port)], {}, port):
+        yield f"http://127.0.0.1:{port}"
 
 
 async def red(params: dict[str, Any]) -> dict[str, Any]:
@@ -119,8 +133,8 @@ def version_of(server: MCPServer) -> str:
     ("mode", "version"),
     [("auto", ERAS[1]), (ERAS[0], ERAS[0]), (ERAS[1], ERAS[1])],
 )
-def test_a_mode_says_which_revision_is_spoken(script: Path, mode: str, version: str) -> None:
-    assert version_of(MCPServer.stdio(sys.executable, [str(script)], mode=mode)) == version
+def test_a_mode_says_which_revision_is_spoken(over_http: str, mode: str, version: str) -> None:
+    assert version_of(MCPServer.http(over_http, mode=mode)) == version
 
 
 def test_a_tool_that_asks_in_the_older_way_works_in_the_older_mode(script: Path) -> None:
@@ -159,8 +173,8 @@ def test_a_tool_of_fastmcp_4_asks_in_the_older_mode_only_a_hook_or_the_run(tmp_p
     server.close()
 
 
-def test_a_mode_holds_over_reconnects_and_is_saved(script: Path) -> None:
-    server = MCPServer.stdio(sys.executable, [str(script)], mode=ERAS[0])
+def test_a_mode_holds_over_reconnects_and_is_saved(over_http: str) -> None:
+    server = MCPServer.http(over_http, mode=ERAS[0])
     assert [version_of(server), version_of(server)] == [ERAS[0], ERAS[0]]
     assert MCPServer.from_state(server.dump_state()).options.mode == ERAS[0]
 
@@ -186,13 +200,6 @@ def test_an_unknown_mode_is_refused() -> None:
 
 
 # -- the transport
-
-
-@pytest.fixture
-def over_sse(script: Path) -> Iterator[str]:
-    port = free_port()
-    with listening([sys.executable, str(script), "sse", str(port)], {}, port):
-        yield f"http://127.0.0.1:{port}"
 
 
 def test_a_server_of_the_older_transport_is_found_at_its_address(over_sse: str) -> None:

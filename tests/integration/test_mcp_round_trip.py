@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -234,18 +235,25 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["stdio", "http"], scope="module")
-def remote(request: pytest.FixtureRequest, script: Path) -> Any:
-    if request.param == "stdio":
-        with MCPServer.stdio(sys.executable, [str(script)], trust=True) as found:
-            yield found
-        return
+@pytest.fixture(scope="module")
+def stdio(script: Path) -> Any:
+    with MCPServer.stdio(sys.executable, [str(script)], trust=True) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def http(script: Path) -> Any:
     port = free_port()
     with (
         listening([sys.executable, str(script), str(port)], {}, port),
         MCPServer.http(f"http://127.0.0.1:{port}/mcp", trust=True) as found,
     ):
         yield found
+
+
+@pytest.fixture(params=["stdio", "http"], scope="module")
+def remote(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 def here(script: Path) -> dict[str, Tool]:
@@ -290,10 +298,9 @@ def test_nothing_that_a_tool_writes_or_reads_disturbs_the_protocol(remote: Any) 
     assert remote["reads"](n=2) == "2"
 
 
-def test_a_tool_cannot_read_what_the_client_sends(script: Path) -> None:
+def test_a_tool_cannot_read_what_the_client_sends(stdio: Any) -> None:
     """Standard input too is the protocol's."""
-    with MCPServer.stdio(sys.executable, [str(script)], trust=True) as found:
-        assert found["greedy"]() == "''"
+    assert stdio["greedy"]() == "''"
 
 
 def test_standard_output_holds_nothing_but_the_protocol(script: Path) -> None:
@@ -340,7 +347,7 @@ def test_the_command_serves_too(script: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", ["stdio", pytest.param("http", marks=pytest.mark.long)])
 def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -> None:
     """Standard input is still open, and nobody writes to it."""
     port = free_port()
@@ -368,6 +375,7 @@ def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -
                     socket.create_connection(("127.0.0.1", port), timeout=1),
                 ):
                     break
+                time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
     finally:
@@ -377,7 +385,14 @@ def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell closes the descriptors")
-@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "0<&- 1>&-"], ids=["input", "output", "both"])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        pytest.param("0<&-", id="input"),
+        pytest.param("1>&-", id="output"),
+        pytest.param("0<&- 1>&-", id="both", marks=pytest.mark.long),
+    ],
+)
 def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
     """No traceback."""
     command = f'exec "$0" -m ferrule.cli.main serve {closed}'

@@ -5,6 +5,7 @@ the end.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import time
 from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -80,9 +82,9 @@ if __name__ == "__main__":
 '''
 
 
-@pytest.fixture
-def module(tmp_path: Path) -> Path:
-    path = tmp_path / "library.py"
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("library") / "library.py"
     path.write_text(MODULE, encoding="utf-8")
     return path
 
@@ -123,58 +125,54 @@ def test_programs_are_served_under_the_names_that_the_command_gives(module: Path
     ]
 
 
-@pytest.mark.parametrize("era", ERAS)
-def test_a_server_without_a_version_has_that_of_ferrule(module: Path, era: str) -> None:
-    async def about(client: Any) -> Any:
-        return client.server_info
-
-    info = over_stdio([str(module)], about, era)
-    assert (info.name, info.version) == ("ferrule", version("ferrule"))
-
-
 # -- results
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.fixture(scope="module", params=ERAS)
+def seen(request: pytest.FixtureRequest, module: Path) -> SimpleNamespace:
+    """What the SDK's client sees of one server: the client validates results by their schemas."""
+
+    async def look(client: Any) -> SimpleNamespace:
+        tools = {each.name: each for each in (await client.list_tools()).tools}
+        calls = {"pages": {"title": "Emma"}, "books": {}, "reads": {}}
+        return SimpleNamespace(
+            info=client.server_info,
+            schemas={name: each.output_schema for name, each in tools.items()},
+            results={name: await client.call_tool(name, args) for name, args in calls.items()},
+        )
+
+    return over_stdio([str(module)], look, request.param)
+
+
+def test_a_server_without_a_version_has_that_of_ferrule(seen: SimpleNamespace) -> None:
+    assert (seen.info.name, seen.info.version) == ("ferrule", version("ferrule"))
+
+
 @pytest.mark.parametrize(
-    ("tool", "arguments", "expected"),
+    ("tool", "expected"),
     [
-        pytest.param("pages", {"title": "Emma"}, 4, id="int"),
-        pytest.param("books", {}, [{"title": "Emma"}, {"title": "Persuasion"}], id="models"),
+        pytest.param("pages", 4, id="int"),
+        pytest.param("books", [{"title": "Emma"}, {"title": "Persuasion"}], id="models"),
     ],
 )
 def test_plain_results_are_structured_too(
-    module: Path,
-    era: str,
-    tool: str,
-    arguments: dict[str, Any],
-    expected: object,
+    seen: SimpleNamespace, tool: str, expected: object
 ) -> None:
-    """The client of the SDK validates them by the schema that it listed."""
-
-    async def act(client: Any) -> Any:
-        listed = {each.name: each for each in (await client.list_tools()).tools}
-        return listed[tool].output_schema, await client.call_tool(tool, arguments)
-
-    schema, result = over_stdio([str(module)], act, era)
-    assert schema["required"] == ["result"]
+    result = seen.results[tool]
+    assert seen.schemas[tool]["required"] == ["result"]
     assert (result.is_error, result.structured_content) == (False, {"result": expected})
 
 
-def test_a_path_in_an_exception_does_not_leave_the_process(module: Path) -> None:
-    async def act(client: Any) -> Any:
-        return await client.call_tool("reads", {})
-
-    result = over_stdio([str(module)], act)
+def test_a_path_in_an_exception_does_not_leave_the_process(seen: SimpleNamespace) -> None:
+    result = seen.results["reads"]
     assert result.is_error
     assert result.content[0].text == "Execution error in reads: ValueError: shelf.toml has no books"
 
 
-@pytest.mark.parametrize("tool", ["pages", "books"])
-def test_a_model_sees_a_plain_result_once(module: Path, tool: str) -> None:
+def test_a_model_sees_a_plain_result_once(module: Path) -> None:
     with MCPServer.stdio(sys.executable, [str(module)]) as tools:
-        shown = tools[tool].call_result(**({"title": "Emma"} if tool == "pages" else {})).content
-    assert shown == {"pages": "4", "books": '[{"title":"Emma"},{"title":"Persuasion"}]'}[tool]
+        assert tools["pages"].call_result(title="Emma").content == "4"
+        assert tools["books"].call_result().content == '[{"title":"Emma"},{"title":"Persuasion"}]'
 
 
 # -- sessions
@@ -296,21 +294,25 @@ def test_ctrl_c_in_a_call_over_http_ends_the_server_without_a_traceback(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
-@pytest.mark.parametrize("tool", ["waits", "awaits"])
-def test_ctrl_c_in_a_call_over_stdio_ends_the_server_without_a_word(
+def test_ctrl_c_in_calls_over_stdio_ends_the_server_without_a_word(
     module: Path,
     tmp_path: Path,
-    tool: str,
 ) -> None:
-    mark = tmp_path / "begun"
+    """One call waits in a thread, the other in the loop."""
+    calls = {
+        tool: {"name": tool, "arguments": {"mark": str(tmp_path / tool)}}
+        for tool in ("waits", "awaits")
+    }
     with process_of([sys.executable, str(module)]) as process:
         process.stdin.write(
             '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}\n'
-            '{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
-            f'{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{{"name":"{tool}","arguments":{{"mark":"{mark}"}}}}}}\n',
+            '{"jsonrpc":"2.0","method":"notifications/initialized"}\n',
         )
+        for number, params in enumerate(calls.values(), 2):
+            request = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+            process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
-        while not mark.exists():
+        while not all((tmp_path / tool).exists() for tool in calls):
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
-import sys
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import forked
 import pytest
 from raw_server import raw_server, reply
 from sdk_clients import anthropic_client, openai_client
@@ -207,7 +206,7 @@ def add(a: int, b: int) -> int:
 
 with SQLiteStore(sys.argv[1]) as runs:
     begun = {kept.id for kept in runs.list()}
-    for run_id, url, wire, key, model in json.load(sys.stdin):
+    for run_id, url, wire, key, model in json.loads(sys.argv[2]):
         program = ReAct("question -> answer", [add], native=True)
         program.lm = LM(url, model=model, wire=wire, api_key=key, max_retries=0)
         if run_id not in begun:
@@ -222,13 +221,7 @@ with SQLiteStore(sys.argv[1]) as runs:
 
 def test_runs_go_on_in_another_process_with_another_key_or_model(tmp_path):
     def in_a_process(jobs: list[tuple[str, ...]]) -> str:
-        ended = subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(tmp_path / "runs.db")],
-            input=json.dumps(jobs),
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        ended = forked.run("-c", SCRIPT, tmp_path / "runs.db", json.dumps(jobs))
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 

@@ -16,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+import forked
 import mcp_servers
 import pytest
 from mcp_leaks import nothing_left
@@ -186,16 +187,8 @@ def test_a_stderr_without_a_file_is_no_matter(stderr: str) -> None:
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
         "print(server.call('ok')['content'][0]['text'])"
     )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
-        == "ok\n"
-    )
+    ended = forked.run("-c", program)
+    assert (ended.returncode, ended.stdout) == (0, "ok\n"), ended.stderr
 
 
 # --- calls
@@ -533,7 +526,9 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("flags", ["", "ignoreeof,ignoreterm"])
+@pytest.mark.parametrize(
+    "flags", [pytest.param("", marks=pytest.mark.long), "ignoreeof,ignoreterm"]
+)
 def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: str) -> None:
     """With its exit code."""
     program = (
@@ -558,13 +553,12 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
         "server.connect(); print(server.client.link._connection._channel.child.pid, flush=True); time.sleep(60)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        pid = int(process.stdout.readline())
-        process.kill()
+    process = forked.Forked("-c", program)
+    while not process.output.endswith("\n"):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    pid = int(process.ended().stdout)
     for _ in range(600):
         if is_gone(pid):
             return
@@ -576,8 +570,7 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
     (3, 12) <= sys.version_info < (3, 12, 3),
     reason="this Python starts no threads at exit (CPython issue 113964)",
 )
-@pytest.mark.parametrize("when", ["before_it_is_made", "before_it_is_connected"])
-def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str) -> None:
+def test_a_server_that_is_used_while_the_process_ends_leaves_no_child() -> None:
     """What is registered after the server was made may still use it; later nothing is started any
     more.
     """
@@ -586,9 +579,9 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
         "def use():\n"
         "    try:\n        server.connect(); print(server.client.link._connection._channel.child.pid, flush=True)\n"
         "    except MCPConnectionError as error:\n        print(error)\n"
-        f"{'atexit.register(use)' if when == 'before_it_is_made' else ''}\n"
+        "atexit.register(use)\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, 'ignoreeof,ignoreterm'])\n"
-        f"{'atexit.register(use)' if when == 'before_it_is_connected' else ''}\n"
+        "atexit.register(use)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -597,10 +590,9 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
         check=True,
         timeout=60,
     )
-    if when == "before_it_is_made":
-        assert "the process is ending" in done.stdout
-    else:
-        assert is_gone(int(done.stdout))
+    pid, why_not = done.stdout.splitlines()
+    assert is_gone(int(pid))
+    assert "the process is ending" in why_not
 
 
 def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(
@@ -653,13 +645,7 @@ def test_a_fork_makes_a_connection_of_its_own_and_leaves_the_other_alone() -> No
         "if not pid:\n    print('child', server.call('ok')['content'][0]['text'], flush=True); sys.exit(0)\n"
         "assert os.waitpid(pid, 0)[1] == 0\nprint('parent', server.call('ok')['content'][0]['text'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = forked.run("-c", program)
     assert (done.stdout, done.stderr) == ("child ok\nparent ok\n", "")
 
 
