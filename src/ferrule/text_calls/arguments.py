@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TYPES: dict[str, str] = {"any": "", "str": "string"}
 _LONGEST_KEY = 120
+"""In characters; also of the name of a type."""
 _BLANK = re.compile(r"\s*")
 _BETWEEN_SECTIONS = pattern(r"\]\]>((?:(?!\]\]>).)*?)<!\[CDATA\[", re.DOTALL)
 """The end of a section of CDATA, the text behind it, and the beginning of the next section.
@@ -46,12 +47,14 @@ class _Opening(NamedTuple):
     """The beginning of an argument."""
 
     key: str
-    more: str
-    """What the tag says about the value's type."""
+    attributes: str
+    """What the tag says about the value's type, such as `type="string"`."""
     start: int
     """Where the value starts."""
     closing: str
     """The value's own closing tag."""
+    is_escaped: bool = False
+    """Whether `<` is written `&lt;` in the value."""
 
 
 class Arguments:
@@ -82,28 +85,33 @@ class Arguments:
             schema = offer.properties.get(opening.key)
             value_end, offset = self._ends(opening, offer, closings, repairs)
             self.closings.add(opening.closing)
-            value = self._decode(self._text[opening.start : value_end], schema, opening.more)
+            value = self._decode(
+                self._text[opening.start : value_end],
+                schema,
+                opening.attributes,
+                is_escaped=opening.is_escaped,
+            )
             if opening.key not in args:
                 args[opening.key] = value
             elif "array" in kinds_of(schema):
-                listed: Any = args[opening.key]
-                joined: list[Any] = listed if is_list(listed) else [listed]
-                args[opening.key] = [*joined, *(value if is_list(value) else [value])]
+                # The items of a list may be arguments of the same key.
+                args[opening.key] = [*_as_list(args[opening.key]), *_as_list(value)]
             else:
                 raise AmbiguousError(f"`{opening.key}` is there more than once")
             opening = self._opening(self.blank(offset), offer)
         for key, value in args.items():
-            is_one = not isinstance(value, (list, dict)) and kinds_of(
-                offer.properties.get(key)
-            ) == {"array"}
-            if is_one and isinstance(value, str) and value[:1] not in ("[", ""):
+            # The only item of a list may be written without brackets.
+            is_text = isinstance(value, str) and value[:1] not in ("[", "")
+            if is_text and kinds_of(offer.properties.get(key)) == {"array"}:
                 args[key] = [value]
         return args, offset, repairs
 
     def blank(self, offset: int) -> int:
         """The position after blanks."""
-        blank = _BLANK.match(self._text, offset)
-        return offset if blank is None else blank.end()
+        blanks = _BLANK.match(self._text, offset)
+        if blanks is None:
+            return offset
+        return blanks.end()
 
     def follows(self, offset: int, closings: tuple[str, ...]) -> bool:
         """Whether the end of a call follows: its closing tags, or the end of the text."""
@@ -117,66 +125,67 @@ class Arguments:
         mark = mark_at(self._text, offset)
         if mark is None:
             return offset >= len(self._text)
-        return mark.role in ("stops", "announces", "names", "ends") and (
-            not mark.closes or mark.text in closings
-        )
+        if mark.closes and mark.text not in closings:
+            return False
+        return mark.role in ("stops", "announces", "names", "ends")
 
     def _opening(self, offset: int, offer: Offer) -> _Opening | None:
         mark = mark_at(self._text, offset)
         if mark is None or mark.closes:
             return None
-        for template in argument_templates(mark.word):
-            if self._spellings.setdefault(mark.word, mark.spelling) != mark.spelling:
+        start = offset + len(mark.text)
+        templates = argument_templates(mark.word)
+        if not templates:
+            # The tag may be a parameter's name, as `<city>`.
+            key = mark.element
+            is_known = key in offer.properties or not offer.closed
+            if mark.text[0] == "[" or not is_known or not key.replace("-", "_").isidentifier():
                 return None
-            if mark.value is not None:
-                start = offset + len(mark.text)
-                more = mark.more + (" escaped" if mark.word in _ESCAPED else "")
-                return _Opening(html.unescape(mark.value), more, start, mark.closing)
-            opening = self._pair(offset + len(mark.text), template)
+            return _Opening(key, "", start, mark.closing)
+        if self._spellings.setdefault(mark.word, mark.spelling) != mark.spelling:
+            return None
+        if mark.value is not None:
+            key, is_escaped = html.unescape(mark.value), mark.word in _ESCAPED
+            return _Opening(key, mark.more, start, mark.closing, is_escaped)
+        for template in templates:
+            opening = self._pair(start, template)
             if opening is not None:
                 return opening
-        if argument_templates(mark.word):
-            return None
-        key = mark.element
-        is_known = key in offer.properties or not offer.closed
-        if mark.text[0] == "[" or not is_known or not key.replace("-", "_").isidentifier():
-            return None
-        return _Opening(key, "", offset + len(mark.text), mark.closing)
+        return None
 
     def _pair(self, offset: int, template: str) -> _Opening | None:
         """A key and the beginning of its value, as `template` says after its first tag."""
-        _, _, pattern = template.partition("{key}")
-        before_value, _, closing = pattern.partition("{value}")
-        key_end = offset
-        more = ""
-        end = self._text.find("<", offset, offset + _LONGEST_KEY)
+        _, _, after_key = template.partition("{key}")
+        before_value, _, closing = after_key.partition("{value}")
+        key_end = self._text.find("<", offset, offset + _LONGEST_KEY)
         if before_value == "=":
-            key_end = self._text.find("=", offset, offset + _LONGEST_KEY)
-            if key_end < 0 or 0 <= end < key_end:
+            equals = self._text.find("=", offset, offset + _LONGEST_KEY)
+            if equals < 0 or 0 <= key_end < equals:
                 return None
-            start, opened = key_end + 1, None
-        else:
-            if end < 0:
-                return None
-            key_end = start = end
-            opened: Tag | None = None
-            for tag in TAG.findall(before_value):
-                if "{" in tag:
-                    continue
-                mark = mark_at(self._text, self.blank(start))
-                wanted = folded(tag)
-                if mark is None or mark.word != wanted or mark.closes != tag.startswith("</"):
-                    return None
-                start = self.blank(start) + len(mark.text)
-                opened = mark
-                if wanted.endswith("type") and not mark.closes:  # the type that the model names
-                    type_end = self._text.find("<", start, start + _LONGEST_KEY)
-                    more = f' type="{self._text[start:type_end].strip()}"'
-                    start = max(start, type_end)
+            key = self._text[offset:equals].strip()
+            return _Opening(key, "", equals + 1, closing) if key else None
+        if key_end < 0:
+            return None
         key = self._text[offset:key_end].strip()
-        if opened is not None and closing.startswith("</"):
-            closing = opened.closing
-        return _Opening(key, more, start, closing) if key else None
+        mark: Tag | None = None
+        start = key_end
+        attributes = ""
+        for tag in TAG.findall(before_value):
+            start = self.blank(start)
+            mark = mark_at(self._text, start)
+            word = folded(tag)
+            if mark is None or mark.word != word or mark.closes != tag.startswith("</"):
+                return None
+            start += len(mark.text)
+            if word.endswith("type") and not mark.closes:  # the type that the model names
+                type_end = self._text.find("<", start, start + _LONGEST_KEY)
+                if type_end < 0:
+                    return None
+                attributes = f' type="{self._text[start:type_end].strip()}"'
+                start = type_end
+        if mark is not None and closing.startswith("</"):
+            closing = mark.closing  # in the spelling of the tag before the value
+        return _Opening(key, attributes, start, closing) if key else None
 
     def last_end(self, literal: str, offset: int) -> int:
         """The first of a literal that a mark or the end of the text follows, or else the first.
@@ -186,7 +195,9 @@ class Arguments:
         end = self._ahead.search(
             f"end {literal}", offset, lambda start: self._followed(literal, start)
         )
-        return end if end >= 0 else self._ahead.find(literal, offset)
+        if end < 0:
+            return self._ahead.find(literal, offset)
+        return end
 
     def _followed(self, literal: str, offset: int) -> int:
         position = self._text.find(literal, offset)
@@ -213,11 +224,11 @@ class Arguments:
             if self._goes_on(end, offer, closings):
                 return position, end
             position = self._ahead.find(opening.closing, end)
-        named = f"</{opening.key}>"
-        position = self._ahead.find(named, offset)
-        if position >= 0 and self._goes_on(position + len(named), offer, closings):
+        wrong_closing = f"</{opening.key}>"
+        position = self._ahead.find(wrong_closing, offset)
+        if position >= 0 and self._goes_on(position + len(wrong_closing), offer, closings):
             repairs.append("wrong_tag")
-            return position, position + len(named)
+            return position, position + len(wrong_closing)
         for tag in TAG.finditer(self._text, offset):
             if not self._effort.spend(tag.end() - tag.start()):
                 break
@@ -233,28 +244,34 @@ class Arguments:
         if self._text[offset : offset + 1] not in ("[", "{"):
             return -1
         value = self._values.at(offset)
-        return -1 if value is None else self.blank(value.end)
+        if value is None:
+            return -1
+        return self.blank(value.end)
 
     def _goes_on(self, offset: int, offer: Offer, closings: tuple[str, ...]) -> bool:
+        """Whether the end of the call or another argument follows."""
         self._effort.spend(0)
-        return (
-            self.follows(offset, closings) or self._opening(self.blank(offset), offer) is not None
-        )
+        if self.follows(offset, closings):
+            return True
+        return self._opening(self.blank(offset), offer) is not None
 
-    def _decode(self, value: str, schema: Any, more: str) -> Any:
+    def _decode(
+        self, value: str, schema: Any, attributes: str = "", *, is_escaped: bool = False
+    ) -> Any:
         """A value by its schema: text stays text, all else is JSON or nested tags."""
         if value.startswith(("\n", "\r\n")) and value.endswith("\n"):
+            # The value has lines of its own; the breaks around them are not part of it.
             value = value.removeprefix("\r").removeprefix("\n")
             value = value.removesuffix("\n").removesuffix("\r")
         bare = value.strip()
         if bare.startswith("<![CDATA[") and bare.endswith("]]>"):
             inside = bare[len("<![CDATA[") : -len("]]>")]
             value = bare = _BETWEEN_SECTIONS.sub(r"\1", inside)
-        elif "escaped" in more:
+        elif is_escaped:
             value = html.unescape(value)
             bare = value.strip()
         kinds = kinds_of(schema)
-        if _says_text(more) or (kinds == {"string"} and not bare.startswith('"')):
+        if _says_text(attributes) or (kinds == {"string"} and not bare.startswith('"')):
             return value
         nested = self._nested(bare, schema, kinds)
         if nested is not None:
@@ -263,14 +280,17 @@ class Arguments:
             decoded, _ = read_json(bare)
         except ValueError:
             return value
+        has_type = bool(kinds) or _says_type(attributes)
+        if not has_type and not isinstance(decoded, (dict, list)):
+            return value
         if "string" not in kinds:
-            is_text = not kinds and not isinstance(decoded, (dict, list)) and not _says_type(more)
-            return value if is_text else cast("Any", decoded)
-        if isinstance(decoded, str):
-            is_quoted = value == f'"{decoded}"'
-            return decoded if is_quoted else value
-        is_meant = json_type(decoded) in kinds & {"object", "array", "null"}
-        return decoded if is_meant else value
+            return cast("Any", decoded)
+        # The schema allows text, too: a number or a word such as `true` stays text.
+        is_quoted = isinstance(decoded, str) and value == f'"{decoded}"'
+        kind = json_type(cast("Any", decoded))
+        if is_quoted or kind in kinds & {"object", "array", "null"}:
+            return cast("Any", decoded)
+        return value
 
     def _nested(self, bare: str, schema: Any, kinds: set[str]) -> Any:
         """An object or a list whose parts are tags; None if it is not one."""
@@ -281,26 +301,28 @@ class Arguments:
             return None
         if "array" in kinds:
             return [self._part(part, schema_of_part(schema, "items")) for _, part in parts]
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for key, part in parts:
             value = self._part(part, schema_of_part(schema, "properties", key))
-            if key in found:
-                listed = found[key] if isinstance(found[key], list) else [found[key]]
-                found[key] = [*listed, value]
+            if key in members:
+                members[key] = [*_as_list(members[key]), value]
             else:
-                found[key] = value
-        return found
+                members[key] = value
+        return members
 
     def _part(self, part: str, schema: Any) -> Any:
-        if schema is None and self._parts(part.strip()):
-            kind = "array" if part.strip().startswith("<item>") else "object"
-            return self._decode(part, {"type": kind}, "")
-        if schema is None:
-            try:
-                return read_json(part.strip())[0]
-            except ValueError:
-                return part
-        return self._decode(part, schema, "")
+        if schema is not None:
+            return self._decode(part, schema)
+        bare = part.strip()
+        if self._parts(bare):
+            kind = "object"
+            if bare.startswith("<item>"):
+                kind = "array"
+            return self._decode(part, {"type": kind})
+        try:
+            return read_json(bare)[0]
+        except ValueError:
+            return part
 
     def _parts(self, bare: str) -> list[tuple[str, str]] | None:
         """The tags of a text that is all tags, with what is in each."""
@@ -322,36 +344,43 @@ class Arguments:
 
 
 def _matching(text: str, offset: int, opening: str, closing: str, effort: Effort) -> int | None:
-    """Where the tag ends that is open at a position. Tags of its name nest."""
+    """Where the closing tag is of a tag that is open at a position. Tags of its name nest."""
     depth = 1
     while effort.spend(0):
         end = text.find(closing, offset)
         if end < 0:
             return None
         depth += text.count(opening, offset, end) - 1
-        effort.spend((end - offset) // 8)
+        effort.spend((end - offset) // 8)  # searching costs less than reading
         if not depth:
             return end
         offset = end + len(closing)
     return None
 
 
-def _says_text(more: str) -> bool:
-    return 'string="true"' in more or 'type="string"' in more or 'type="str"' in more
+def _as_list(value: Any) -> list[Any]:
+    if is_list(value):
+        return value
+    return [value]
 
 
-def _says_type(more: str) -> bool:
-    return "string=" in more or "type=" in more
+def _says_text(attributes: str) -> bool:
+    texts = ('string="true"', 'type="string"', 'type="str"')
+    return any(text in attributes for text in texts)
+
+
+def _says_type(attributes: str) -> bool:
+    return "string=" in attributes or "type=" in attributes
 
 
 def kinds_of(schema: Any) -> set[str]:
     """The JSON types that a schema allows; empty if it does not say."""
     if not isinstance(schema, Mapping):
         return set()
-    found = cast("Schema", schema)
-    kinds = set(declared_types(found))
-    kinds = kinds.union(*map(kinds_of, branches_of(found)))
-    enum: Any = found.get("enum")
+    declaration = cast("Schema", schema)
+    kinds = set(declared_types(declaration))
+    kinds = kinds.union(*map(kinds_of, branches_of(declaration)))
+    enum: Any = declaration.get("enum")
     if not kinds and is_list(enum) and any(isinstance(choice, str) for choice in enum):
         return {"string"}
     return {_TYPES.get(name, name) for name in kinds} - {""}

@@ -6,7 +6,8 @@ themselves; the words in braces are slots:
 
 - `{calls}`: calls in any of the forms without tags: JSON, a list, Python, a name and its arguments;
 - `{name}`: the tool's name; `{id}`: an id, which is not read; `{json}`: the arguments as JSON;
-- `{arguments}`: the arguments one by one, each as `argument` writes it, with `{key}` and `{value}`;
+- `{arguments}`: the arguments one by one, each as `argument` writes it, with `{key}`, `{value}` and
+  perhaps `{type}`, the value's type;
 - `{python}`: the call as Python writes it;
 - `{strings}`: JSON in which a token stands in place of quotation marks; `{line}`: a line of text.
 
