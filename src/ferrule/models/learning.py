@@ -1,7 +1,7 @@
 """Models behind a server that may refuse a request's form, and what they learn from a refusal.
 
-Servers of one protocol differ in details that no list of providers knows. If a server refuses such
-a detail with a 400 that names it, the request is sent again in the other form, once, and the model
+Servers of one protocol differ in details that no list of providers has. If a server refuses such a
+detail with a 400 that names it, the request is sent again in the other form, once, and the model
 keeps to that form:
 
 - messages whose roles do not alternate (`Turns`);
@@ -62,7 +62,7 @@ _REFUSES_ADDITIONS = re.compile(
     r"|Invalid 'input",
     re.IGNORECASE,
 )
-_FIELD = "reasoning_content"
+_REASONING_FIELD = "reasoning_content"
 _IS_MISSING = re.compile(
     r"missing|required|must be|must (?:also )?(?:have|include|contain|provide)"
 )
@@ -79,8 +79,8 @@ _LIMITS = (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "m
 class LearningLM(BaseLM):
     """Base class of models that learn from what their server refuses.
 
-    A subclass sends requests in `_complete`, `_acomplete`, `_stream` and `_astream`. Each comes to
-    them in the form that the server accepts, as far as it is known.
+    A subclass sends requests in `_complete`, `_acomplete`, `_stream` and `_astream`. They get each
+    request in the form that the server accepts, as far as it is known.
     """
 
     _learned: Learned
@@ -160,7 +160,7 @@ class LearningLM(BaseLM):
 
     def _signed(self, item: Any) -> Any:
         """An item of an answer; the whole answer says who wrote it."""
-        if isinstance(item, Response) and item.extra:
+        if isinstance(item, Response):
             return signed(item, self.author())
         return item
 
@@ -193,7 +193,8 @@ class Learned:
         """The request in the form that the server accepts."""
         sent = self.turns.accepted(self._readable(_with_unique_ids(request), lm))
         if sent.tool_changes and len(sent.messages) != len(request.messages):
-            return replace(sent, tool_changes=(), first_tools=None)  # they count the messages
+            # A change names the number of messages before it, which is now another one.
+            return replace(sent, tool_changes=(), first_tools=None)
         return sent
 
     def learn(
@@ -201,16 +202,17 @@ class Learned:
     ) -> bool:
         """Learn from a refusal. Returns whether the request may now succeed in another form."""
         text = str(error)
-        if error.status is None:  # not the server's words, or the words of a chat template
-            return self.turns.learn(error, self._readable(_with_unique_ids(request), lm), sent)
+        readable = self._readable(_with_unique_ids(request), lm)
+        if error.status is None:  # an error of a chat template, or not one of the server
+            return self.turns.learn(error, readable, sent)
         if sent.tool_changes and self.dialect.tool_additions and _REFUSES_ADDITIONS.search(text):
             self.dialect = replace(self.dialect, tool_additions=False)
             return True
-        if _FIELD in text:
-            return self._learn_field(text, sent)
+        if _REASONING_FIELD in text:
+            return self._learn_reasoning_field(text, sent)
         if _REFUSES_BLOCKS.search(text) and self._refuse_blocks(sent):
             _log.warning(
-                "%s: reasoning of earlier answers is sent no more, because it was refused "
+                "%s: reasoning of earlier answers is no longer sent, because it was refused "
                 "(`send_reasoning=False` leaves it out from the start): %s",
                 lm.name,
                 error,
@@ -221,20 +223,23 @@ class Learned:
         if "stream_options" in text and self.dialect.stream_usage:
             self.dialect = replace(self.dialect, stream_usage=False)
             return True
-        return self.turns.learn(error, self._readable(_with_unique_ids(request), lm), sent)
+        return self.turns.learn(error, readable, sent)
 
     # -- reasoning
 
     def _readable(self, request: Request, lm: LearningLM) -> Request:
         """The request without the blocks that the server cannot read, or has refused."""
-        authors = request.messages.authors
-        if self._send_reasoning is True and not self._refused:
-            return request
-        if not authors and not self._refused and self._send_reasoning is None:
-            return request
+        # In most conversations, all blocks can be read. This is known without a look at each
+        # message, so that a step costs the same in a long conversation.
+        if not self._refused:
+            authors = request.messages.authors
+            if self._send_reasoning is True:
+                return request
+            if self._send_reasoning is None and (
+                not authors or authors == frozenset([lm.author()])
+            ):
+                return request
         author = lm.author()
-        if authors == frozenset([author]) and not self._refused and self._send_reasoning is None:
-            return request
         messages: list[Message] = []
         for message in request.messages:
             if message.extra and self._is_foreign(message, author):
@@ -256,14 +261,14 @@ class Learned:
         self._refused |= blocks
         return bool(blocks)
 
-    def _learn_field(self, text: str, sent: Request) -> bool:
+    def _learn_reasoning_field(self, text: str, sent: Request) -> bool:
         """Learn whether every call needs its reasoning as text, or none may have it."""
         if not any(message.tool_calls for message in sent.messages):
             return False
         mode = "never"
         if _IS_MISSING.search(text) and not _IS_UNKNOWN.search(text):
             mode = "always"
-        # Once in either direction: a server that refuses both forms would be asked for ever.
+        # Once in either direction: a server that refuses both forms would be asked forever.
         if self.dialect.reasoning == mode or self._has_learned_field:
             return False
         self._has_learned_field = True
@@ -303,7 +308,9 @@ def _with_unique_ids(request: Request) -> Request:
             messages.append(_with_new_ids(message, used, open_ids))
         elif message.tool_call_id in open_ids:
             new_ids = open_ids[message.tool_call_id]
-            new_id = new_ids.pop(0) if len(new_ids) > 1 else new_ids[0]
+            new_id = new_ids[0]
+            if len(new_ids) > 1:  # the last one stays, for a result that is repeated
+                new_ids.pop(0)
             messages.append(replace(message, tool_call_id=new_id))
         else:
             messages.append(message)
@@ -312,7 +319,7 @@ def _with_unique_ids(request: Request) -> Request:
 
 def _with_new_ids(message: Message, used: set[str], open_ids: dict[str, list[str]]) -> Message:
     calls: list[ToolCall] = []
-    of_message: dict[str, list[str]] = {}
+    new_ids: dict[str, list[str]] = {}
     for call in message.tool_calls:
         if call.id is None:
             calls.append(call)
@@ -322,9 +329,9 @@ def _with_new_ids(message: Message, used: set[str], open_ids: dict[str, list[str
             count += 1
             new_id = f"{call.id}_{count}"
         used.add(new_id)
-        of_message.setdefault(call.id, []).append(new_id)
+        new_ids.setdefault(call.id, []).append(new_id)
         calls.append(call.with_id(new_id))
-    open_ids.update(of_message)
+    open_ids.update(new_ids)
     return replace(message, tool_calls=tuple(calls))
 
 
