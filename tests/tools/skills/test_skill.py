@@ -40,7 +40,7 @@ VALID = {
 INVALID = {
     "no name": ("description: Does it.", "`name` is missing"),
     "no description": ("name: pay-bills", "`description` is missing"),
-    "an empty description": ('name: pay-bills\ndescription: ""', "`description` is a text"),
+    "an empty description": ('name: pay-bills\ndescription: ""', "`description` must be text"),
     "a long description": (f"name: pay-bills\ndescription: {'x' * 1025}", "1025 characters"),
     "a long name": (f"name: {'x' * 65}\ndescription: d", "65 characters"),
     "another folder": ("name: pay\ndescription: d", "that of its folder"),
@@ -49,7 +49,7 @@ INVALID = {
     "a hyphen at its end": ("name: pay-bills-\ndescription: d", "single hyphens"),
     "signs": ("name: pay_bills\ndescription: d", "lowercase letters, digits"),
     "unknown fields": ("name: pay-bills\ndescription: d\nversion: 1", "unknown fields: version"),
-    "a list": ("name: pay-bills\ndescription: [a, b]", "`description` is a text"),
+    "a list": ("name: pay-bills\ndescription: [a, b]", "`description` must be text"),
     "long compatibility": (
         f"name: pay-bills\ndescription: d\ncompatibility: {'x' * 501}",
         "501 characters",
@@ -61,7 +61,7 @@ INVALID = {
     "no map": ("- a\n- b", "`name` and `description`"),
     "an object of Python": (
         "name: pay-bills\ndescription: !!python/object/apply:os.system [x]",
-        "`description` is a text",
+        "`description` must be text",
     ),
 }
 

@@ -2,11 +2,11 @@
 
 The file begins with YAML between two lines `---`: `name` and `description`, and perhaps `license`,
 `compatibility`, `metadata` and `allowed-tools`. The text after it is for the model. Everything that
-the specification requires is checked here, as its reference library `skills-ref` does: a skill with
-a mistake would only be found out when a model does not use it.
+the specification requires is checked here, as in its reference library `skills-ref`: otherwise a
+mistake would show only in a model that does not use the skill.
 
-A skill has no access to what is outside its folder: paths with `..` and links that lead out are
-refused. `allowed-tools` is read and grants nothing: what a file says of itself is not consent.
+A skill cannot reach outside its folder: paths with `..` and links that lead out are refused.
+`allowed-tools` is read and grants nothing: what a file says about itself is not consent.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NAMES_OF_FILE = ("SKILL.md", "skill.md")
 _FIELDS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 _MOST_NAME, _MOST_DESCRIPTION, _MOST_COMPATIBILITY = 64, 1024, 500
 MOST_TEXT_BYTES = 1_000_000
-"""The largest text that a model reads of a skill."""
+"""The largest file of a skill that a model reads."""
 _MOST_FILES = 10_000
 _MOST_BYTES = 500_000_000
-"""The largest skill: all of its files are read when it is loaded, for their digests."""
+"""The largest skill, all files together: they are read when it is loaded, for their digests."""
 _CHUNK_BYTES = 1 << 20
 _HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -45,17 +45,17 @@ class Skill(Struct, frozen=True):
 
     name: str
     description: str
-    """What it does, and when to use it: what a model knows of it before it reads it."""
+    """What it does, and when to use it: all that a model knows of it before it reads the text."""
     folder: Path
     """Its folder, without links."""
     license: str = ""
     compatibility: str = ""
-    """What it needs of the machine, in words."""
+    """What it needs on the machine, in words."""
     allowed_tools: str = ""
     """The tools that the skill wants to be approved for. It grants nothing."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     files: dict[str, str] = field(default_factory=dict[str, str])
-    """Its files by their paths inside the folder, with `/`; of each, its digest when loaded."""
+    """The digest that each of its files had when it was loaded, by path inside the folder."""
 
     @property
     def main_file(self) -> str:
@@ -70,19 +70,18 @@ class Skill(Struct, frozen=True):
     def path_of(self, name: str) -> Path:
         """The path of one of its files, as it is now.
 
-        Raises `ToolError`, which a model reads, for a path that is not one of a file inside.
+        Raises `ToolError`, which a model reads, for a path that does not lead to a file inside.
         """
         parts = PurePosixPath(name.replace("\\", "/")).parts
-        is_inside = bool(parts) and not any(
-            part == ".." or part.startswith(("/", ".")) or ":" in part for part in parts
-        )
-        if is_inside and "\0" not in name:
+        # Not `..`, nothing hidden, no root, no drive of Windows.
+        leads_out = any(part.startswith(("/", ".")) or ":" in part for part in parts)
+        if parts and not leads_out and "\0" not in name:
             path = self.folder.joinpath(*parts).resolve()
             if path.is_relative_to(self.folder) and path.is_file():
                 return path
         listed = ", ".join(list(self.files)[:100])
         raise ToolError(
-            f"The skill {self.name!r} has no file {shown(name)}. A path is one inside the skill; "
+            f"The skill {self.name!r} has no file {shown(name)}. Give a path inside the skill; "
             f"its files are: {listed}."
         )
 
@@ -104,17 +103,17 @@ class Skill(Struct, frozen=True):
 def find_skills(place: str | Path, *, skip_invalid: bool = False) -> list[Skill]:
     """The skills in a folder: the folder itself, or those of its folders that have a `SKILL.md`.
 
-    Raises `ToolDefinitionError` if there is none, and for a skill that is invalid, unless these are
-    skipped with a warning.
+    Raises `ToolDefinitionError` if there is none, and for an invalid skill. With `skip_invalid`,
+    invalid skills are left out with a warning, if the folder is not a skill itself.
     """
     folder = Path(place).expanduser()
     if not folder.is_dir():
         raise ToolDefinitionError(
             f"`skills` is a folder with skills; there is no folder {str(folder)!r}."
         )
-    if _file_in(folder) is not None:
+    if _is_skill(folder):
         return [read_skill(folder)]
-    inner = sorted(path for path in folder.iterdir() if path.is_dir() and _file_in(path))
+    inner = sorted(path for path in folder.iterdir() if path.is_dir() and _is_skill(path))
     if not inner:
         raise ToolDefinitionError(
             f"The folder {str(folder)!r} has no skill: neither it nor a folder in it has a "
@@ -132,7 +131,7 @@ def find_skills(place: str | Path, *, skip_invalid: bool = False) -> list[Skill]
 
 
 def read_skill(folder: Path) -> Skill:
-    """Read one skill. Raises `ToolDefinitionError`, which names all that is wrong with it."""
+    """Read one skill. Raises `ToolDefinitionError`, which names everything that is wrong."""
     name_of_folder = folder.absolute().name
     root = folder.resolve()
     files = {
@@ -185,11 +184,8 @@ def digest_of_file(path: Path) -> str:
 # -- the files
 
 
-def _file_in(folder: Path) -> Path | None:
-    for name in NAMES_OF_FILE:
-        if (folder / name).is_file():
-            return folder / name
-    return None
+def _is_skill(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in NAMES_OF_FILE)
 
 
 def _files_in(root: Path, folder: Path) -> list[str]:
@@ -201,8 +197,8 @@ def _files_in(root: Path, folder: Path) -> list[str]:
         paths.append(path.relative_to(root).as_posix())
         if len(paths) > _MOST_FILES or size > _MOST_BYTES:
             raise ToolDefinitionError(
-                f"The skill {str(folder)!r} is too large: at most {_MOST_FILES} files with "
-                f"{_MOST_BYTES} bytes together."
+                f"The skill {str(folder)!r} is too large: it may have {_MOST_FILES} files with "
+                f"{_MOST_BYTES} bytes in all."
             )
     return sorted(paths)
 
@@ -231,20 +227,20 @@ def _text_of(path: Path) -> str:
     size = path.stat().st_size
     if size > MOST_TEXT_BYTES:
         raise ToolDefinitionError(
-            f"{str(path)!r} has {size} bytes; a `SKILL.md` has at most {MOST_TEXT_BYTES}. Put "
-            "parts of it into files that it names."
+            f"{str(path)!r} has {size} bytes; a `SKILL.md` may have {MOST_TEXT_BYTES}. Move "
+            "parts of it to files that it names."
         )
     try:
         return path.read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise ToolDefinitionError(f"{str(path)!r} is not text in UTF-8: {error}.") from None
+        raise ToolDefinitionError(f"{str(path)!r} is not UTF-8 text: {error}.") from None
 
 
 # -- the head
 
 
 def _read_head(head: str, where: str) -> dict[str, Any]:
-    """The fields of a head. All values are texts, as in `skills-ref`; `metadata` is a map."""
+    """The fields of a head: texts, as in `skills-ref`, except the map `metadata`."""
     try:
         yaml = import_module("yaml")
     except ImportError:
@@ -287,7 +283,7 @@ def _problems(values: dict[str, Any], name_of_folder: str) -> Iterator[str]:
     unknown = [name for name in values if name not in _FIELDS]
     if unknown:
         yield (
-            f"unknown fields: {', '.join(unknown)}. Fields of your own stand under `metadata`; the "
+            f"unknown fields: {', '.join(unknown)}. Put your own fields under `metadata`; the "
             f"others are {', '.join(_FIELDS)}"
         )
     yield from _problems_of_text(values, "name", _MOST_NAME, required=True)
@@ -295,9 +291,9 @@ def _problems(values: dict[str, Any], name_of_folder: str) -> Iterator[str]:
     yield from _problems_of_text(values, "compatibility", _MOST_COMPATIBILITY)
     for name in ("license", "allowed-tools"):
         if not isinstance(values.get(name, ""), str):
-            yield f"`{name}` is a text"
+            yield f"`{name}` must be text"
     if not isinstance(values.get("metadata", {}), dict):
-        yield "`metadata` is a map of texts"
+        yield "`metadata` must be a map of texts"
     if isinstance(values.get("name"), str):
         yield from _problems_of_name(_normalized(values["name"]), name_of_folder)
 
@@ -311,15 +307,16 @@ def _problems_of_text(
             yield f"`{name}` is missing"
         return
     if not isinstance(value, str) or not value.strip():
-        yield f"`{name}` is a text that is not empty"
+        yield f"`{name}` must be text that is not empty"
     elif len(value) > most:
         yield f"`{name}` has {len(value)} characters, and may have {most}"
 
 
 def _problems_of_name(name: str, name_of_folder: str) -> Iterator[str]:
-    if name != name.lower() or not all(sign.isalnum() or sign == "-" for sign in name):
-        yield f"`name` has lowercase letters, digits and hyphens only; found {name!r}"
+    are_allowed = all(character.isalnum() or character == "-" for character in name)
+    if name != name.lower() or not are_allowed:
+        yield f"`name` may have only lowercase letters, digits and hyphens; found {name!r}"
     if name.startswith("-") or name.endswith("-") or "--" in name:
-        yield f"`name` has single hyphens between other signs; found {name!r}"
+        yield f"`name` may have only single hyphens between other characters; found {name!r}"
     if unicodedata.normalize("NFKC", name_of_folder) != name:
-        yield f"`name` is that of its folder, {name_of_folder!r}; found {name!r}"
+        yield f"`name` must be that of its folder, {name_of_folder!r}; found {name!r}"
