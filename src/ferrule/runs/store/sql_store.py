@@ -161,12 +161,11 @@ class SQLStore:
         raise NotImplementedError
 
     def _read(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with the connection; everything that it reads comes from one snapshot."""
-        raise NotImplementedError
+        """Call `work` with a connection that only reads.
 
-    def _look(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with the connection, for reads that the dialect does in one statement."""
-        return self._read(work)
+        In Postgres, each of its statements has a snapshot of its own.
+        """
+        raise NotImplementedError
 
     def _now(self, db: Any) -> float:
         raise NotImplementedError
@@ -276,16 +275,14 @@ class SQLStore:
         }
         number = insert(db, self._name, lease, now, about, outline, **columns)
         self._index(db, number, outline.words)
-        self._begin_with(db, lease.run_id, entries, now)
+        self._insert_entries(db, number, entries, now)
 
-    def _begin_with(self, db: Any, run_id: str, entries: Sequence[str], now: float) -> None:
-        if not entries:
-            return
-        (number,) = self._row(db, run_id, "no")
-        for count, entry in enumerate(entries):
+    def _insert_entries(self, db: Any, number: int, entries: Sequence[str], now: float) -> None:
+        """Give a new run, by its number, the entries with which it begins."""
+        for index, entry in enumerate(entries):
             db.execute(
                 "INSERT INTO ferrule_entries (place, entry, written_at) VALUES (?, ?, ?)",
-                (number * MOST_ENTRIES + count, entry, now),
+                (number * MOST_ENTRIES + index, entry, now),
             )
 
     def take(self, run_id: str, *, after: int) -> Stored:
@@ -293,8 +290,8 @@ class SQLStore:
 
         Marks a run whose process died too often as failed, and raises `StoreError` for it.
         """
-        # `_take` puts its result in a list, because Ctrl-C may come after the commit and before it
-        # returns: then the lease must be given back.
+        # `_take` puts its result into this list, because Ctrl-C may come after the commit and
+        # before it returns: then the lease must be given back.
         taken: list[tuple[Lease, Stored]] = []
         try:
             recoveries = self._take(run_id, after, taken)
@@ -489,9 +486,10 @@ class SQLStore:
             db, self._name, lease, now, about, outline, **columns, said=said + len(messages)
         )
         self._index(db, number, outline.words)
-        self._begin_with(db, run_id, entries, now)
+        self._insert_entries(db, number, entries, now)
         for message in messages:
-            self._keep_message(db, run_id, message, now)
+            form = record_fields(message)
+            self._insert_decision(db, run_id, message.question_id, form, now)
         self._call_worker(db, run_id, order)
 
     @_writes
@@ -506,7 +504,7 @@ class SQLStore:
     @reading("A run in the store")
     def load(self, run_id: str, *, after: int = 0) -> Stored:
         """See `Store`."""
-        return self._look(lambda db: self._stored(db, run_id, after))
+        return self._read(lambda db: self._stored(db, run_id, after))
 
     def decide(self, run_id: str, decision: Decision) -> Decision:
         """See `Store`."""
@@ -529,7 +527,7 @@ class SQLStore:
         state = f"it is {status}"
         if status in {"waiting", "running"}:
             state = ""
-            waiting = {form["id"]: read_question(form) for form in parse_json(questions)}
+            waiting = _questions_by_id(questions)
 
         first = self._first_decision(db, run_id, question_id)
         if first is None and (status == "running" or question_id not in waiting):
@@ -550,10 +548,7 @@ class SQLStore:
         form = record_fields(accepted)
         if caller:
             form["caller"] = caller
-        db.execute(
-            "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
-            (run_id, question_id, json_text(form), now),
-        )
+        self._insert_decision(db, run_id, question_id, form, now)
         if status == "waiting":
             db.execute("UPDATE ferrule_runs SET asking = asking - 1 WHERE id = ?", (run_id,))
             self._call_worker(db, run_id)
@@ -590,16 +585,22 @@ class SQLStore:
         refuse_message(run_id, status, takes_messages=takes_messages)
         now = self._now(db)
         sent = with_number(message, said + 1, key, at=now)
+        self._send(db, run_id, sent, now)
+        return sent
+
+    def _send(self, db: Any, run_id: str, message: Decision, now: float) -> None:
+        """Send something to a run that nobody asked for; `said` tells its process to look."""
         db.execute(
             "UPDATE ferrule_runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id)
         )
-        self._keep_message(db, run_id, sent, now)
-        return sent
+        self._insert_decision(db, run_id, message.question_id, record_fields(message), now)
 
-    def _keep_message(self, db: Any, run_id: str, message: Decision, now: float) -> None:
+    def _insert_decision(
+        self, db: Any, run_id: str, question_id: str, form: dict[str, Any], now: float
+    ) -> None:
         db.execute(
             "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
-            (run_id, message.question_id, json_text(record_fields(message)), now),
+            (run_id, question_id, json_text(form), now),
         )
 
     def _messages(self, db: Any, run_id: str) -> builtins.list[Decision]:
@@ -624,18 +625,19 @@ class SQLStore:
         """See `Store`."""
         now = self._now(db)
         status, owner = self._row(db, run_id, "status, owner", self._LOCK)
-        if owner is None:
-            if status in {"done", "failed"}:
-                raise StoreError(f"The run {run_id!r} is {status} already.")
+        if owner is None and status in {"done", "failed"}:
+            raise StoreError(f"The run {run_id!r} is {status} already.")
+        is_executed = False
+        if owner is not None:
+            until = self._row(db, run_id, self._UNTIL)[0]
+            is_executed = self._is_alive(owner, until, now) or self._settles_s() > 0
+        if is_executed:
+            db.execute(
+                "UPDATE ferrule_runs SET cancelled = TRUE, updated_at = ? WHERE id = ?",
+                (now, run_id),
+            )
+        else:
             cancel_at_rest(db, run_id, now)
-            return
-        until = self._row(db, run_id, self._UNTIL)[0]
-        if not self._is_alive(owner, until, now) and not self._settles_s():
-            cancel_at_rest(db, run_id, now)
-            return
-        db.execute(
-            "UPDATE ferrule_runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id)
-        )
 
     def cancel_call(
         self, run_id: str, call_id: str, *, result: Any = None, by: str = "", via: str = "api"
@@ -654,31 +656,24 @@ class SQLStore:
         entries, _, _ = self._written(db, run_id, number, 0)
         waiting: dict[str, Question] = {}
         if status == "waiting":
-            waiting = {form["id"]: read_question(form) for form in parse_json(questions)}
-        named = call_to_cancel(run_id, call_id, status, map(read_entry, entries), waiting)
+            waiting = _questions_by_id(questions)
+        target = call_to_cancel(run_id, call_id, status, map(read_entry, entries), waiting)
+        if not isinstance(target, CallAtWork):
+            return self._decide_inside(db, run_id, on_question(target, cancellation), caller)
         now = self._now(db)
-        if isinstance(named, CallAtWork):
-            sent = on_call(named, cancellation, at=now)
-            first = self._first_decision(db, run_id, sent.question_id)
-            if first is not None:
-                check_second(first, sent)
-                return first
-            db.execute(
-                "UPDATE ferrule_runs SET said = said + 1, updated_at = ? WHERE id = ?",
-                (now, run_id),
-            )
-            db.execute(
-                "INSERT INTO ferrule_decisions VALUES (?, ?, ?, ?, FALSE)",
-                (run_id, sent.question_id, json_text(record_fields(sent)), now),
-            )
-            return sent
-        return self._decide_inside(db, run_id, on_question(named, cancellation), caller)
+        sent = on_call(target, cancellation, at=now)
+        first = self._first_decision(db, run_id, sent.question_id)
+        if first is not None:
+            check_second(first, sent)
+            return first
+        self._send(db, run_id, sent, now)
+        return sent
 
     def look(self, leases: Sequence[Lease]) -> builtins.list[bool]:
         """See `Store`."""
         marks = ", ".join("?" * len(leases))
         sql = f"SELECT id, token, cancelled, said FROM ferrule_runs WHERE id IN ({marks})"
-        rows = self._look(
+        rows = self._read(
             lambda db: db.execute(sql, tuple([lease.run_id for lease in leases])).fetchall()
         )
         states = {(run_id, token): (cancelled, said) for run_id, token, cancelled, said in rows}
@@ -711,7 +706,7 @@ class SQLStore:
                 db, where, values, limit, order=order_by(column, ascending=ascending)
             )
 
-        return self._look(look)
+        return self._read(look)
 
     def count(self, **wanted: Unpack[RunFilter]) -> dict[str, int]:
         """See `Store`."""
@@ -721,25 +716,25 @@ class SQLStore:
             where, values = condition(db, filtered)
             return counts(db, where, values)
 
-        return self._look(look)
+        return self._read(look)
 
     def names(self, kind: NameKind) -> builtins.list[str]:
         """See `Store`."""
         check_name_kind(kind)
-        return self._look(lambda db: names(db, kind))
+        return self._read(lambda db: names(db, kind))
 
     def count_questions(self) -> dict[str, int]:
         """See `Store`."""
-        return self._look(questions_by_program)
+        return self._read(questions_by_program)
 
     def evaluations(self) -> builtins.list[EvaluationFigures]:
         """See `Store`."""
-        return self._look(evaluations)
+        return self._read(evaluations)
 
     def overview(self, *, since: float, until: float) -> Overview:
         """See `Store`."""
         check_filter({"since": since, "until": until})
-        return self._look(lambda db: overview(db, since, until))
+        return self._read(lambda db: overview(db, since, until))
 
     def _filtered(self, wanted: RunFilter) -> Filtered:
         words = words_in(check_filter(wanted).get("search") or "")
@@ -754,7 +749,7 @@ class SQLStore:
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
-        lines = self._look(
+        lines = self._read(
             lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True)
         )
         if not lines:
@@ -813,7 +808,7 @@ class SQLStore:
 
     def notes(self, run_id: str) -> builtins.list[RunNote]:
         """See `Store`."""
-        return self._look(lambda db: notes_of(db, self._row(db, run_id, "no")[0]))
+        return self._read(lambda db: notes_of(db, self._row(db, run_id, "no")[0]))
 
     @_writes
     def score(self, db: Any, evaluation: str, items: Mapping[str, ItemScore]) -> None:
@@ -831,8 +826,8 @@ class SQLStore:
 
     @_writes
     def _delete(self, db: Any, run_id: str) -> None:
-        self._row(db, run_id, "id", self._LOCK)
-        self._forget(db, run_id)
+        (number,) = self._row(db, run_id, "no", self._LOCK)
+        self._forget(db, run_id, number)
 
     def redact(self, run_id: str) -> None:
         """See `Store`."""
@@ -857,7 +852,7 @@ class SQLStore:
         }
         redacted_head.pop("metadata", None)
         redacted_head.pop("title", None)
-        self._empty(db, run_id)
+        self._empty(db, run_id, number)
         self._index(db, number, [*words_in(run_id), *words_in(program)])
         db.execute(
             "UPDATE ferrule_runs SET head = ?, questions = '[]', error = NULL, title = '', "
@@ -879,22 +874,22 @@ class SQLStore:
     def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
         marks = ", ".join("?" * len(statuses)) or "NULL"
         sql = (
-            f"SELECT id FROM ferrule_runs WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"
+            "SELECT id, no FROM ferrule_runs "
+            f"WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"
         )
         rows = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
-        for (run_id,) in rows:
-            self._forget(db, run_id)
+        for run_id, number in rows:
+            self._forget(db, run_id, number)
         return len(rows)
 
-    def _forget(self, db: Any, run_id: str) -> None:
-        (number,) = self._row(db, run_id, "no")
-        self._empty(db, run_id)
+    def _forget(self, db: Any, run_id: str, number: int) -> None:
+        self._empty(db, run_id, number)
         db.execute("DELETE FROM ferrule_used WHERE run = ?", (number,))
         db.execute("DELETE FROM ferrule_runs WHERE id = ?", (run_id,))
 
     @reading("A run in the store")
-    def _empty(self, db: Any, run_id: str) -> None:
-        (number,) = self._row(db, run_id, "no")
+    def _empty(self, db: Any, run_id: str, number: int) -> None:
+        """Delete all that a run has besides its row, and its words for searches."""
         db.execute(
             "DELETE FROM ferrule_entries WHERE place >= ? AND place < ?",
             (number * MOST_ENTRIES, (number + 1) * MOST_ENTRIES),
@@ -944,3 +939,8 @@ class SQLStore:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # copies of a program share the store
+
+
+def _questions_by_id(questions: str) -> dict[str, Question]:
+    """The questions in the column `questions` of a run."""
+    return {form["id"]: read_question(form) for form in parse_json(questions)}

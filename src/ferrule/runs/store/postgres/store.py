@@ -296,7 +296,7 @@ class PostgresStore(SQLStore):
 
     def now(self) -> float:
         """See `Store`."""
-        return self._look(self._now)
+        return self._read(self._now)
 
     def changes(self) -> int:
         """See `Store`.
@@ -313,7 +313,7 @@ class PostgresStore(SQLStore):
     def _write(self, work: Callable[[Transaction], R]) -> R:
         return self._server.write(work)
 
-    def _look(self, work: Callable[[Any], R]) -> R:
+    def _read(self, work: Callable[[Any], R]) -> R:
         if self._server.current is not None:
             return work(self._server.current)
         return self._server.persist(
@@ -345,9 +345,9 @@ class PostgresStore(SQLStore):
     def _leases(self) -> Leases:
         return self._presence.leases
 
-    def _begin_with(self, db: Any, run_id: str, entries: Sequence[str], now: float) -> None:
-        super()._begin_with(db, run_id, entries, now)
-        db.execute("UPDATE ferrule_runs SET written = ? WHERE id = ?", (len(entries), run_id))
+    def _insert_entries(self, db: Any, number: int, entries: Sequence[str], now: float) -> None:
+        super()._insert_entries(db, number, entries, now)
+        db.execute("UPDATE ferrule_runs SET written = ? WHERE no = ?", (len(entries), number))
 
     def _hold(self, lease: Lease, now: float, written: int) -> str | None:  # noqa: ARG002
         self._presence.show()
@@ -388,10 +388,10 @@ class PostgresStore(SQLStore):
         if self.engine is not None:
             call_worker(db, self.engine, run_id, order, after_s=after_s)
 
-    def _forget(self, db: Any, run_id: str) -> None:
+    def _forget(self, db: Any, run_id: str, number: int) -> None:
         if self.engine is not None:
             forget_tickets(db, self.engine, run_id)
-        super()._forget(db, run_id)
+        super()._forget(db, run_id, number)
 
     def _settles_s(self) -> float:
         return self._presence.settles_s()

@@ -171,9 +171,6 @@ class SQLiteStore(SQLStore):
         return file.write(work)
 
     def _read(self, work: Callable[[sqlite3.Connection], R]) -> R:
-        return self._file.read(work)
-
-    def _look(self, work: Callable[[sqlite3.Connection], R]) -> R:
         def read_leniently(db: sqlite3.Connection) -> R:
             db.text_factory = _decode_leniently
             try:
