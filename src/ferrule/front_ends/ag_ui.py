@@ -15,7 +15,7 @@ from ferrule.errors import DecisionError, InputError, shown
 from ferrule.forms import form_of
 from ferrule.front_ends.front_end import FrontEnd, read_list, read_text
 from ferrule.front_ends.messages import objects, read_ag_ui, text_of_ag_ui
-from ferrule.front_ends.page import Page, question_id, run_of, run_of_call
+from ferrule.front_ends.page import Page, present, question_id, run_of, run_of_call
 from ferrule.front_ends.page_tools import read_page_tools
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.outcome import Prediction
@@ -45,7 +45,7 @@ class AGUI(FrontEnd):
     """
 
     via = "ag-ui"
-    # The same for all.
+    # Shared by all instances, and never changed.
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # noqa: RUF012
 
     _request_id = ""
@@ -72,7 +72,7 @@ class AGUI(FrontEnd):
     def _read_results(self) -> None:
         """Read the results of the page's tools, which are its last messages.
 
-        The page also keeps the results that a response brought; those have ids of ours.
+        The page also keeps the results that a response brought; those have ids that we made.
         """
         if not self._messages or not _is_of_page(self._messages[-1]):
             return
@@ -98,12 +98,7 @@ class AGUI(FrontEnd):
         if answer["status"] == "cancelled":
             return question.deny(_CANCELLED)
         if question.kind == "clarify":
-            reply: Any = payload
-            if isinstance(payload, dict):
-                reply = cast("dict[str, Any]", payload).get("answer")
-            if not isinstance(reply, str):
-                reply = json_text(cast("object", payload))
-            return question.reply(reply)
+            return question.reply(_reply_in(payload))
         if question.kind == "input":
             return question.decide(payload)  # pyright: ignore[reportArgumentType]  it checks
         if isinstance(payload, bool):
@@ -140,16 +135,26 @@ def _is_of_page(message: Mapping[str, Any]) -> bool:
     return message.get("id") != _result_id(call_id)
 
 
+def _reply_in(payload: Any) -> str:
+    """The text of a reply, alone or as `answer`; anything else as JSON."""
+    reply = payload
+    if isinstance(payload, dict):
+        reply = cast("dict[str, Any]", payload).get("answer")
+    if isinstance(reply, str):
+        return reply
+    return json_text(cast("object", payload))
+
+
 def _edit(question: Question, edited: dict[str, Any]) -> Decision:
     """Decide with `editedArgs`, which replace all arguments.
 
     Arguments that the model omitted may stay omitted.
     """
     args = question.call.args
-    written = args
+    args_of_model = args
     if question.raw is not None:
-        written = question.raw
-    missing = [name for name in args if name in written and name not in edited]
+        args_of_model = question.raw
+    missing = [name for name in args if name in args_of_model and name not in edited]
     if missing:
         raise DecisionError(
             f"`editedArgs` replace all arguments of `{question.call.name}`; "
@@ -191,22 +196,22 @@ class _Events(Page):
                 self._messages[key] = (message, None)
         self._is_stale = False
         """Whether the client's messages are out of date, and must be sent again as a whole."""
-        self._at: float = 0.0
+        self._time_s = 0.0
         self._usage: dict[str, Usage] = {}
 
-    def at(self, seconds: float) -> None:
-        self._at = seconds
+    def set_time(self, time_s: float) -> None:
+        self._time_s = time_s
 
-    def say(self, kind: str, /, **fields: Any) -> None:
+    def emit(self, kind: str, /, **fields: Any) -> None:
         timestamp_ms = None
-        if self._at:
-            timestamp_ms = int(self._at * 1000)
-        super().say(kind, timestamp=timestamp_ms, **fields)
+        if self._time_s:
+            timestamp_ms = int(self._time_s * 1000)
+        super().emit(kind, timestamp=timestamp_ms, **fields)
 
     def begin(self) -> None:
         self._thread_id = self._thread_id or self.run_id
         self._request_id = self._request_id or self.run_id
-        self.say(
+        self.emit(
             "RUN_STARTED", threadId=self._thread_id, runId=self._request_id, protocolVersion=VERSION
         )
 
@@ -226,7 +231,7 @@ class _Events(Page):
             "parentSubagentRunId": self._agent(outer),
             "parentToolCallId": call_id,
         }
-        self.say("SUBAGENT_STARTED", name=agent.rpartition("/")[2].partition(":")[0], **ids)
+        self.emit("SUBAGENT_STARTED", name=agent.rpartition("/")[2].partition(":")[0], **ids)
 
     def leave(
         self, agent: str, status: str, prediction: Any, questions: Iterable[Question]
@@ -237,14 +242,14 @@ class _Events(Page):
             ids = [question_id(self.run_id, question) for question in questions]
             if ids:
                 outcome["interruptIds"] = ids
-            self.say("SUBAGENT_FINISHED", subagentRunId=agent_id, outcome=outcome)
+            self.emit("SUBAGENT_FINISHED", subagentRunId=agent_id, outcome=outcome)
         elif status == "done":
-            self.say("SUBAGENT_FINISHED", subagentRunId=agent_id, result=_outputs(prediction))
+            self.emit("SUBAGENT_FINISHED", subagentRunId=agent_id, result=_outputs(prediction))
         elif status == "failed":
-            self.say("SUBAGENT_ERROR", subagentRunId=agent_id, message="The agent has failed.")
+            self.emit("SUBAGENT_ERROR", subagentRunId=agent_id, message="The agent has failed.")
         else:
             message = "The agent has been cancelled."
-            self.say("SUBAGENT_ERROR", subagentRunId=agent_id, message=message)
+            self.emit("SUBAGENT_ERROR", subagentRunId=agent_id, message=message)
 
     # -- messages
 
@@ -252,56 +257,55 @@ class _Events(Page):
         if self._is_stale:
             self._is_stale = False
             messages = [_joined(message, pieces) for message, pieces in self._messages.values()]
-            self.say("MESSAGES_SNAPSHOT", messages=messages)
+            self.emit("MESSAGES_SNAPSHOT", messages=messages)
 
     def open_text(self, text: ShownText) -> None:
-        agent = self._agent(text.agent)
+        role = "assistant"
+        if text.is_thought:
+            role = "reasoning"
         metadata = None
         if text.name:
             metadata = {"ferrule": {"field": text.name}}
-        role = "assistant"
-        if text.name is None:
-            role = "reasoning"
         if text.id not in self._known_ids:
             self._restate()
-            ids = {"messageId": text.id, "subagentRunId": agent}
-            if text.name is None:
-                self.say("REASONING_START", **ids)
-                self.say("REASONING_MESSAGE_START", role=role, **ids)
+            ids = {"messageId": text.id, "subagentRunId": self._agent(text.agent)}
+            if text.is_thought:
+                self.emit("REASONING_START", **ids)
+                self.emit("REASONING_MESSAGE_START", role=role, **ids)
             else:
-                self.say("TEXT_MESSAGE_START", role=role, metadata=metadata, **ids)
+                self.emit("TEXT_MESSAGE_START", role=role, metadata=metadata, **ids)
         self._keep(text.id, {"role": role, "metadata": metadata}, text.agent, text.pieces)
 
     def _keep(
         self, key: str, message: dict[str, Any], agent: str, pieces: list[str] | None = None
     ) -> None:
         fields = {"id": key, **message, "subagentRunId": self._agent(agent)}
-        self._messages[key] = (_present(fields), pieces)
+        self._messages[key] = (present(fields), pieces)
 
     def add_text(self, text: ShownText, piece: str) -> None:
         if text.id in self._known_ids:
             return
         kind = "TEXT_MESSAGE_CONTENT"
-        if text.name is None:
+        if text.is_thought:
             kind = "REASONING_MESSAGE_CONTENT"
-        self.say(kind, messageId=text.id, delta=piece, subagentRunId=self._agent(text.agent))
+        self.emit(kind, messageId=text.id, delta=piece, subagentRunId=self._agent(text.agent))
 
     def close_text(self, text: ShownText, *, is_void: bool) -> None:
         agent = self._agent(text.agent)
         if text.id in self._known_ids:
             self._is_stale = True
-        elif text.name is None:
-            self.say("REASONING_MESSAGE_END", messageId=text.id, subagentRunId=agent)
-            self.say("REASONING_END", messageId=text.id, subagentRunId=agent)
+        elif text.is_thought:
+            self.emit("REASONING_MESSAGE_END", messageId=text.id, subagentRunId=agent)
+            self.emit("REASONING_END", messageId=text.id, subagentRunId=agent)
         else:
-            self.say("TEXT_MESSAGE_END", messageId=text.id, subagentRunId=agent)
+            self.emit("TEXT_MESSAGE_END", messageId=text.id, subagentRunId=agent)
             if text.is_preamble:
                 self._mark_preamble(text)
         if is_void:
             self.replace_text(text)
 
     def _mark_preamble(self, text: ShownText) -> None:
-        # The client has the metadata of the message's start, which cannot be changed.
+        # The client got the metadata when the message began, and cannot change it.
         self.custom("preamble", {"messageId": text.id}, text.agent)
         facts = {"role": "assistant", "metadata": {"ferrule": {"preamble": True}}}
         self._keep(text.id, facts, text.agent, text.pieces)
@@ -318,23 +322,25 @@ class _Events(Page):
         self._restate()
         self._keep_call(call, [])
         ids = {"parentMessageId": call.id, "subagentRunId": self._agent(call.agent)}
-        self.say("TOOL_CALL_START", toolCallId=call.id, toolCallName=call.name, **ids)
+        self.emit("TOOL_CALL_START", toolCallId=call.id, toolCallName=call.name, **ids)
 
     def add_arguments(self, call: ShownCall, piece: str) -> None:
         _, pieces = self._messages[call.id]
         if pieces is not None:
             pieces.append(piece)
-        self.say(
+        self.emit(
             "TOOL_CALL_ARGS", toolCallId=call.id, delta=piece, subagentRunId=self._agent(call.agent)
         )
 
     def end_arguments(self, call: ShownCall) -> None:
-        self.say("TOOL_CALL_END", toolCallId=call.id, subagentRunId=self._agent(call.agent))
+        self.emit("TOOL_CALL_END", toolCallId=call.id, subagentRunId=self._agent(call.agent))
 
     def ready(self, call: ShownCall, checked: ToolCall) -> None:
         if not call.is_known:
             return
-        message, pieces = self._messages.get(call.id, ({}, []))
+        if call.id not in self._messages:
+            return
+        message, pieces = self._messages[call.id]
         # The arguments are cut off if the client lost its connection while they streamed.
         if pieces is None and _is_cut_off(message):
             self._keep_call(call, [json_text(checked.args)])
@@ -353,7 +359,9 @@ class _Events(Page):
             metadata = {"ferrule": {"isError": True}}
         fields = {"toolCallId": call.id, "content": text, "role": "tool", "metadata": metadata}
         self._keep(key, fields, call.agent)
-        self.say("TOOL_CALL_RESULT", messageId=key, subagentRunId=self._agent(call.agent), **fields)
+        self.emit(
+            "TOOL_CALL_RESULT", messageId=key, subagentRunId=self._agent(call.agent), **fields
+        )
 
     def custom(self, name: str, value: Any, agent: str) -> None:
         # The state that the page shares with the agent has events of its own.
@@ -363,7 +371,7 @@ class _Events(Page):
         if name == "state_delta":
             self.out.append({"type": "STATE_DELTA", "delta": value})
             return
-        # `value` may be None, which `say` would leave out.
+        # `value` may be None, which `emit` would leave out.
         message: dict[str, Any] = {"type": "CUSTOM", "name": name, "value": value}
         if agent:
             message["subagentRunId"] = self._agent(agent)
@@ -391,7 +399,7 @@ class _Events(Page):
             if unsettled:
                 outcome["pendingToolCallIds"] = unsettled
             result = _outputs(ending.prediction)
-        self.say(
+        self.emit(
             "RUN_FINISHED",
             threadId=self._thread_id,
             runId=self._request_id,
@@ -401,7 +409,7 @@ class _Events(Page):
         )
 
     def fail(self, text: str, kind: str) -> None:
-        self.say("RUN_ERROR", message=text, code=kind, usage=self._tokens())
+        self.emit("RUN_ERROR", message=text, code=kind, usage=self._tokens())
 
     def _interrupt(self, question: Question, call: ShownCall) -> dict[str, Any]:
         expires_at = None
@@ -422,9 +430,9 @@ class _Events(Page):
             "responseSchema": _answer_schema(question),
             "expiresAt": expires_at,
             "subagentRunId": self._agent(call.agent),
-            "metadata": {"ferrule": _present(facts)},
+            "metadata": {"ferrule": present(facts)},
         }
-        return _present(interrupt)
+        return present(interrupt)
 
     def _tokens(self) -> list[dict[str, Any]] | None:
         """What each model used; None if nothing is known."""
@@ -451,10 +459,6 @@ def _usage_row(model: str, usage: Usage) -> dict[str, Any]:
     return row | {name: count for name, count in parts.items() if count}
 
 
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def _answer_schema(question: Question) -> Mapping[str, Any] | None:
     if question.kind == "clarify":
         return _CLARIFY
@@ -473,7 +477,7 @@ def _answer_schema(question: Question) -> Mapping[str, Any] | None:
 def _outputs(prediction: Any) -> Any:
     if isinstance(prediction, Prediction):
         return form_of(prediction)["outputs"]
-    return prediction and form_of(prediction)
+    return form_of(prediction)
 
 
 def _is_cut_off(message: dict[str, Any]) -> bool:

@@ -93,7 +93,7 @@ class Narrator:
 
     def take(self, event: Event) -> list[dict[str, Any]]:
         """Return the messages for one event."""
-        self._page.at(event.at)
+        self._page.set_time(event.at)
         if not self._run_id:
             self._page.run_id = self._run_id = event.root_id or event.run_id
             self._page.begin()
@@ -343,7 +343,7 @@ class Narrator:
         return [text for text in self._texts.values() if text.program == program]
 
     def _close_thoughts(self, program: str) -> None:
-        self._close([text for text in self._texts_of(program) if text.name is None])
+        self._close([text for text in self._texts_of(program) if text.is_thought])
 
     def _close(self, texts: Iterable[ShownText], *, is_void: bool = False) -> None:
         for text in texts:

@@ -37,6 +37,11 @@ class ShownText:
     is_preamble: bool = False
     """Whether calls followed: the text is not the output."""
 
+    @property
+    def is_thought(self) -> bool:
+        """Whether it is a thought, not a text."""
+        return self.name is None
+
 
 @dataclass(slots=True)
 class ShownCall:
@@ -104,6 +109,11 @@ def agent_path(path: str) -> str:
     return ""
 
 
+def present(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields without those that are None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 class Page:
     """One response to a page. The narrator calls its methods, which add messages to `out`."""
 
@@ -111,13 +121,12 @@ class Page:
         self.run_id = ""
         self.out: list[dict[str, Any]] = []
 
-    def say(self, kind: str, /, **fields: Any) -> None:
+    def emit(self, kind: str, /, **fields: Any) -> None:
         """Add a message. Fields that are None are omitted."""
-        present = {name: value for name, value in fields.items() if value is not None}
-        self.out.append({"type": kind, **present})
+        self.out.append({"type": kind, **present(fields)})
 
-    def at(self, seconds: float) -> None:
-        """Set the time of the next event."""
+    def set_time(self, time_s: float) -> None:
+        """Set the time of the messages that follow, in seconds since 1970."""
 
     def begin(self) -> None:
         """Begin the response."""

@@ -16,7 +16,7 @@ from ferrule.errors import DecisionError, InputError, shown
 from ferrule.forms import form_of
 from ferrule.front_ends.front_end import FrontEnd, read_list, read_text
 from ferrule.front_ends.messages import objects, read_ui_messages
-from ferrule.front_ends.page import Page, question_id, run_of
+from ferrule.front_ends.page import Page, present, question_id, run_of
 from ferrule.front_ends.page_tools import read_page_tools
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.outcome import Prediction
@@ -123,18 +123,18 @@ class _Chunks(Page):
         """The arguments of calls as last shown."""
 
     def begin(self) -> None:
-        self.say("start", messageId=self.run_id)
+        self.emit("start", messageId=self.run_id)
 
     def _end_step(self) -> None:
         if self._is_in_step:
             self._is_in_step = False
-            self.say("finish-step")
+            self.emit("finish-step")
 
     def step(self, agent: str) -> None:
         if not agent and not self._open:
             self._end_step()
             self._is_in_step = True
-            self.say("start-step")
+            self.emit("start-step")
 
     def answered(self, event: events.ModelAnswered) -> None:
         if event.response is not None:
@@ -147,11 +147,11 @@ class _Chunks(Page):
             return
         self._open.add(text.id)
         facts = _facts(field=text.name)
-        self.say(f"{_kind(text)}-start", id=text.id, providerMetadata=facts)
+        self.emit(f"{_kind(text)}-start", id=text.id, providerMetadata=facts)
 
     def add_text(self, text: ShownText, piece: str) -> None:
         if not text.agent:
-            self.say(f"{_kind(text)}-delta", id=text.id, delta=piece)
+            self.emit(f"{_kind(text)}-delta", id=text.id, delta=piece)
 
     def close_text(self, text: ShownText, *, is_void: bool) -> None:
         if text.agent:
@@ -162,12 +162,12 @@ class _Chunks(Page):
             facts = _facts(field=text.name, void=True)
         elif text.is_preamble:
             facts = _facts(preamble=True)
-        self.say(f"{_kind(text)}-end", id=text.id, providerMetadata=facts)
+        self.emit(f"{_kind(text)}-end", id=text.id, providerMetadata=facts)
 
     def open_call(self, call: ShownCall) -> None:
         # `agent` marks the calls of a nested agent: a page can tell them apart, and the history
         # leaves them out.
-        self.say(
+        self.emit(
             "tool-input-start",
             toolCallId=call.id,
             toolName=call.name,
@@ -176,7 +176,7 @@ class _Chunks(Page):
 
     def add_arguments(self, call: ShownCall, piece: str) -> None:
         self._written.setdefault(call.id, []).append(piece)
-        self.say("tool-input-delta", toolCallId=call.id, inputTextDelta=piece)
+        self.emit("tool-input-delta", toolCallId=call.id, inputTextDelta=piece)
 
     def end_arguments(self, call: ShownCall) -> None:
         text = "".join(self._written.pop(call.id, ()))
@@ -193,7 +193,7 @@ class _Chunks(Page):
         if call.id not in self._inputs or self._inputs[call.id] != shown_input:
             self._inputs[call.id] = shown_input
             facts = _facts(agent=call.agent)
-            self.say(
+            self.emit(
                 "tool-input-available",
                 toolCallId=call.id,
                 toolName=call.name,
@@ -203,12 +203,12 @@ class _Chunks(Page):
 
     def settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
         if is_error:
-            self.say("tool-output-error", toolCallId=call.id, errorText=_as_text(content))
+            self.emit("tool-output-error", toolCallId=call.id, errorText=_as_text(content))
         else:
-            self.say("tool-output-available", toolCallId=call.id, output=content)
+            self.emit("tool-output-available", toolCallId=call.id, output=content)
 
     def deny(self, call: ShownCall, reason: str) -> None:  # noqa: ARG002  the page has it
-        self.say("tool-output-denied", toolCallId=call.id)
+        self.emit("tool-output-denied", toolCallId=call.id)
 
     def ask(self, question: Question, call: ShownCall) -> None:
         shown_id = question_id(self.run_id, question)
@@ -220,20 +220,20 @@ class _Chunks(Page):
         # The answer will be the output of the call.
         if question.kind in {"clarify", "input", "result"}:
             facts |= {"toolCallId": call.id, "form": question.form, "url": question.url or None}
-            self.say("data-question", id=shown_id, data=_present(facts))
+            self.emit("data-question", id=shown_id, data=present(facts))
             return
         self._show_input(call, form_of(question.call.args))
-        self.say(
+        self.emit(
             "tool-approval-request",
             approvalId=shown_id,
             toolCallId=call.id,
             reason=question.text,
-            approvalDescriptor=_present(facts),
+            approvalDescriptor=present(facts),
         )
 
     # Data parts have no owner.
     def custom(self, name: str, value: Any, agent: str) -> None:  # noqa: ARG002
-        # `value` may be None, which `say` would leave out.
+        # `value` may be None, which `emit` would leave out.
         chunk = {"type": f"data-{name}", "data": value}
         if name == "progress":
             chunk["transient"] = True
@@ -248,13 +248,13 @@ class _Chunks(Page):
         unsettled: list[str],
     ) -> None:
         if ending.status == "cancelled":
-            self.say("abort")
+            self.emit("abort")
             return
         self._end_step()
         prediction = ending.prediction
         if isinstance(prediction, Prediction):
             outputs = form_of(prediction)["outputs"]
-            self.say("data-outputs", id=f"{self.run_id}#outputs", data=outputs)
+            self.emit("data-outputs", id=f"{self.run_id}#outputs", data=outputs)
         counts = {
             name: count for name, count in asdict(self._usage).items() if isinstance(count, int)
         }
@@ -264,10 +264,10 @@ class _Chunks(Page):
         reason = "stop"
         if ending.status == "waiting" or unsettled:
             reason = "tool-calls"
-        self.say("finish", finishReason=reason, messageMetadata=metadata)
+        self.emit("finish", finishReason=reason, messageMetadata=metadata)
 
     def fail(self, text: str, kind: str) -> None:  # noqa: ARG002
-        self.say("error", errorText=text)
+        self.emit("error", errorText=text)
 
 
 def _declared(tools: Any) -> list[dict[str, Any]]:
@@ -301,13 +301,9 @@ def _as_text(value: Any) -> str:
 
 def _kind(text: ShownText) -> str:
     """What the protocol calls a text, or a thought."""
-    if text.name is None:
+    if text.is_thought:
         return "reasoning"
     return "text"
-
-
-def _present(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _facts(**facts: Any) -> dict[str, Any] | None:
