@@ -1,8 +1,10 @@
 """Iterables in types and values become lists.
 
 Pydantic checks iterables lazily, and yields their items only once. A lazy value would hide items
-that do not fit, and be empty when read again. `Literal`s of `Enum` members are corrected here, too:
-pydantic writes the values of the members into its schema, but accepts only the members.
+that do not fit, and would be empty when it is read again.
+
+`Literal`s of `Enum` members are corrected here, too: pydantic writes the values of the members into
+its schema, but accepts only the members.
 """
 
 from __future__ import annotations
@@ -27,15 +29,16 @@ if TYPE_CHECKING:
 
 _Path = tuple[str | int, ...]
 _ITERATORS: tuple[Any, ...] = (abc.Iterator, abc.Generator)
-_NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
 _NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
+"""Types whose arguments are not types of values."""
+_NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
+"""The keys of a core schema that hold data, not validators."""
 
 
 def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
-    """Replace iterables in a type with lists, as pydantic would check them lazily.
+    """Replace the iterables in a type with lists; `Enum` members of a `Literal` are read by value.
 
-    `Enum` members in a `Literal` can then be read by value.
-    If the type itself is an iterator, it gets the metadata `of_iterator`.
+    A type that is itself an iterator, or a union with one, gets the metadata `of_iterator` there.
     """
     origin = get_origin(hint) or hint
     arguments = get_args(hint)
@@ -58,7 +61,7 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
     if not is_union:  # an iterator deeper inside is not the value itself
         of_iterator = None
     eager = tuple(eager_type(argument, of_iterator=of_iterator) for argument in arguments)
-    # The hint itself, if nothing changes: it may be an alias that cannot be built from its parts.
+    # If nothing changes, the hint itself: it may be an alias that cannot be rebuilt.
     if all(map(operator.is_, eager, arguments)):
         return hint
     if is_union:
@@ -98,10 +101,7 @@ def _member(choices: tuple[Any, ...], value: Any) -> Any:
 
 
 def validator_kinds(core_schema: Any) -> frozenset[str]:
-    """The kinds of validators in a core schema, by pydantic's names.
-
-    For example `"generator"` for an iterator in a model's field.
-    """
+    """The kinds of validators in a core schema, by pydantic's names, such as `"generator"`."""
     return frozenset(
         node["type"] for node in core_nodes(core_schema) if isinstance(node.get("type"), str)
     )
@@ -125,10 +125,7 @@ def core_nodes(core_schema: Any) -> Iterator[dict[str, Any]]:
 def eager_validators(
     adapter: TypeAdapter[Any],
 ) -> tuple[Callable[[Any], Any], Callable[[str | bytes], Any]]:
-    """The adapter's validators of Python values and of JSON.
-
-    Iterators in the fields of models are replaced by lists.
-    """
+    """The adapter's validators of Python values and of JSON, with lists for lazy iterators."""
     if "generator" not in validator_kinds(adapter.core_schema):
         return adapter.validate_python, adapter.validate_json
 
@@ -211,11 +208,11 @@ def _located(error: ValidationError, path: _Path) -> ValidationError:
     """
     details: list[InitErrorDetails] = []
     for problem in error.errors(include_url=False):
-        kind = PydanticCustomError(
+        copied = PydanticCustomError(
             cast("Any", problem["type"]), cast("Any", problem["msg"]), problem.get("ctx")
         )
         location = problem["loc"]
         if location[: len(path)] != path:
             location = (*path, *location)
-        details.append({"type": kind, "loc": location, "input": problem["input"]})
+        details.append({"type": copied, "loc": location, "input": problem["input"]})
     return ValidationError.from_exception_data(error.title, details)

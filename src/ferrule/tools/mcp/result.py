@@ -80,9 +80,9 @@ class MCPResult(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     def value(self) -> Any:
         """The return value of a direct call.
 
-        It is the text of a single text block, otherwise a list of texts and other blocks. These are
-        content parts, or the server's JSON if there is no such part. Without blocks, and with
-        `result_mode="structured"`, it is the structured value, if there is one.
+        If there is a structured value, and no block or `result_mode="structured"`, it is that
+        value. Otherwise it is the text of a single text block, or a list with an item for each
+        block: its text, its content part, or the server's JSON if it has neither.
         """
         if self.has_structured and (not self.blocks or self.result_mode == "structured"):
             return self.structured
@@ -144,10 +144,10 @@ def read_result(
     tool: str | None = None,
     reader: Callable[[str], Any] | None = None,
 ) -> MCPResult:
-    """Read the raw result of a call; `reader` fetches linked resources.
+    """Read the raw result of a call; `reader` fetches linked resources, by their addresses.
 
-    Raises `MCPProtocolError` if it is not a result and, with `strict_output`, for a structured
-    value that does not fit the schema. Without `strict_output` such a value is kept, with a
+    Raises `MCPProtocolError` if it is not a result and, with `strict_output`, if its structured
+    value does not fit the schema. Without `strict_output`, such a value is kept, with a
     `UserWarning` that names server, tool and problem.
     """
     if rules is None:
@@ -163,9 +163,9 @@ def read_result(
             may_have_run=True,
             data=raw,
         )
-    blocks = tuple(read_block(block, reader) for block in _listed(fields.get("content")))
+    blocks = tuple(read_block(block, reader) for block in _blocks_of(fields.get("content")))
     has_structured, structured = _read_structured(fields)
-    # In doubt, such as with the text "true" or the number 1, the call is not taken for a success.
+    # If in doubt, as with the text "true" or the number 1, the call failed.
     is_error = fields.get("isError", fields.get("is_error")) not in (None, False)
     problems: tuple[str, ...] = ()
     if not is_error and output_schema is not None:
@@ -174,11 +174,11 @@ def read_result(
         else:
             problems = ("there is none, though the tool has an output schema",)
     if problems:
-        which = "a tool"
+        origin = "a tool"
         if tool:
-            which = f"`{tool}` of the MCP server `{server}`"
+            origin = f"`{tool}` of the MCP server `{server}`"
         text = (
-            f"structured result of {which} does not fit its output schema: {'; '.join(problems)}."
+            f"structured result of {origin} does not fit its output schema: {'; '.join(problems)}."
         )
         if rules.strict_output:
             raise MCPProtocolError(
@@ -189,7 +189,7 @@ def read_result(
                 may_have_run=True,
                 data=structured,
             )
-        warnings.warn(f"the {text} It is kept as it came.", UserWarning, stacklevel=2)
+        warnings.warn(f"the {text} It is kept unchanged.", UserWarning, stacklevel=2)
     meta: Any = fields.get("_meta", fields.get("meta"))
     return MCPResult(
         blocks=blocks,
@@ -236,21 +236,21 @@ def _fields(raw: Any) -> Mapping[str, Any] | None:
 
 
 def _read_structured(fields: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Whether there is a structured value, and the value, which may be null."""
+    """Whether there is a structured value, and that value, which may be None all the same."""
     for name in ("structuredContent", "structured_content"):
         if name in fields:
             return True, fields[name]
     return False, None
 
 
-def _listed(content: Any) -> Sequence[Any]:
+def _blocks_of(content: Any) -> Sequence[Any]:
     if content is None:
         return ()
-    # Some servers send one block, or bare text, instead of a list.
-    if isinstance(content, str):
-        return ({"type": "text", "text": content},)
     if isinstance(content, (list, tuple)):
         return cast("Sequence[Any]", content)
+    # Some servers send bare text, or one block, instead of a list.
+    if isinstance(content, str):
+        return ({"type": "text", "text": content},)
     return (content,)
 
 

@@ -2,8 +2,8 @@
 
 The provider stores nothing: `store` is false, each request holds the whole conversation, and
 reasoning comes encrypted and is sent back (unless settings say otherwise). A message becomes one or
-more items, rendered once. Items come last, so that each body of a conversation begins with the
-previous one, except for its end, and a provider can cache that beginning.
+more items, rendered once. Items come last, so that each body of a conversation begins as the
+previous one does, up to its last item, and a provider can cache that beginning.
 
 Format: OpenAI's API reference, "Create a model response", as of November 2026.
 """
@@ -64,7 +64,7 @@ _INCLUDED = ["reasoning.encrypted_content"]
 _LOGPROBS = "message.output_text.logprobs"
 _WITHOUT_REASONING = re.compile(r"gpt-[34]|chatgpt|-chat-")
 """Models without reasoning: they refuse requests for it (pydantic-ai, issues 2865 and 3326)."""
-_FIELDS: Mapping[str, tuple[str, str | None]] = {
+_RENAMED: Mapping[str, tuple[str, str | None]] = {
     "max_tokens": ("max_output_tokens", None),
     "max_completion_tokens": ("max_output_tokens", None),
     "reasoning_effort": ("reasoning", "effort"),
@@ -136,7 +136,7 @@ def _head(
             if name == "extra":
                 extra = value or {}
             elif name != "confidence":
-                field, key = _FIELDS.get(name, (name, None))
+                field, key = _RENAMED.get(name, (name, None))
                 _put(head, field, key, value)
     if take_confidence({**settings, **request.settings}):
         head["include"] = [*list_of(head.get("include")), _LOGPROBS]
@@ -149,21 +149,20 @@ def _head(
     if stream:
         head["stream"] = True
     if not stream or not head.get("stream_options"):
-        head.pop("stream_options", None)
+        head.pop("stream_options", None)  # only a stream takes them
     return head, extra
 
 
 def _put(head: Json, field: str, key: str | None, value: Any) -> None:
     """Set a field, or one key of it; None removes it. Objects are merged."""
-    known = mapping(head.get(field))
+    current = {**mapping(head.get(field))}  # a copy: it may be a dict of the settings
     if key is not None:
-        others = {name: known[name] for name in known if name != key}
+        current[key] = value
         if value is None:
-            value = others or None
-        else:
-            value = {**known, key: value}
-    elif known and isinstance(value, dict):
-        value = {**known, **mapping(value)}
+            del current[key]
+        value = current or None
+    elif current and isinstance(value, dict):
+        value = {**current, **mapping(value)}
     if value is None:
         head.pop(field, None)
     else:
@@ -209,15 +208,12 @@ def _tools(declarations: Declarations, deferred: frozenset[str] = frozenset()) -
 
 
 def _with_added_tools(messages: list[Message], changes: Sequence[ToolChange]) -> bytes:
-    """The items of a conversation, with added tools where they came."""
-    added = {change.after: change.added for change in changes}
-    items: list[bytes] = []
-    for number in range(len(messages) + 1):
-        if number in added:
-            head = b'{"type":"additional_tools","role":"developer","tools":'
-            items.append(b"%b%b}" % (head, _tools(added[number])))
-        if number < len(messages):
-            items.append(messages[number].rendered(WIRE, _rendered))
+    """The items of a conversation, with the tools that were added between its messages."""
+    items = _conversation(messages)
+    # From the last change on, so that the positions of the earlier ones hold.
+    for change in reversed(changes):
+        start = b'{"type":"additional_tools","role":"developer","tools":'
+        items.insert(change.after, b"%b%b}" % (start, _tools(change.added)))
     return b",".join(items)
 
 
