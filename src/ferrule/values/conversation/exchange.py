@@ -1,6 +1,6 @@
 """Requests to a model and its responses: `Request`, `Response`, `Usage`, and a stream's `Delta`.
 
-They have one form for all providers; a wire translates it. They are frozen, or treated as such: the
+They have one form for all providers; a wire translates it. Treat all of them as immutable: the
 journal, observers and caches share them.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from math import fsum
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import Struct, field
@@ -66,8 +67,8 @@ class Usage(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     def __add__(self, other: Usage) -> Usage:
         models = {**self.by_model}
         for name, usage in other.by_model.items():
-            models[name] = models[name] + usage if name in models else usage
-        counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+            models[name] = models.get(name, Usage()) + usage
+        counts = map(add, self.counts, other.counts)
         # A usage without calls and without a cost does not make the sum unknown.
         priced = [usage for usage in (self, other) if usage.calls or usage.cost is not None]
         cost = total_cost([usage.cost for usage in priced])
@@ -112,7 +113,6 @@ prompt describes the tools, and the calls are in the text of the answer. `constr
 and the provider lets the model write only calls that fit the declarations.
 """
 
-
 SchemaTarget = Literal["openai-strict", "anthropic", "gemini"]
 """A dialect of JSON Schema that providers enforce."""
 
@@ -142,12 +142,13 @@ class Capabilities(Struct, metaclass=CheckedStruct, frozen=True):
     schema_with_tools: bool = False
     """Whether a request may have both tools and a schema, which then holds for text without calls.
 
-    Servers of open models constrain the whole answer, so that their models could not call.
+    Servers of open models constrain the whole answer, so their models could not call.
     """
     shows_schema: bool = False
     """Whether the provider shows the schema to its model, so that the prompt need not describe it.
 
-    Servers of open models only constrain the next token: a model knows of the schema by its prompt.
+    Servers of open models only constrain the next token: the model knows the schema only from its
+    prompt.
     """
     provider_tools: tuple[str, ...] | None = None
     """The kinds of tools that the provider runs itself, such as `web_search`.
@@ -158,7 +159,8 @@ class Capabilities(Struct, metaclass=CheckedStruct, frozen=True):
     def can(self, what: str | ProviderTool | type[ProviderTool]) -> bool:
         """Whether the model has a feature: a field here, such as `"images"`, or a provider's tool.
 
-        A tool is named by its kind (`"web_search"`), its class or a declaration.
+        A tool is named by its kind (`"web_search"`), its class or a declaration. Raises
+        `ConfigurationError` for a feature that no model has.
         """
         if not isinstance(what, str):
             what = what.kind
@@ -179,16 +181,16 @@ _FEATURES = tuple(
     for name in Capabilities.__struct_fields__
     if name not in {"context_tokens", "schema_target", "provider_tools"}
 )
-"""The features that a model has or has not."""
+"""The fields that say whether a model has a feature."""
 
 
 class Shape(Struct, frozen=True):
     """The required form of an answer's text."""
 
     kind: Literal["json_object", "json_schema", "call"]
-    """With `call`, a call of one of the request's tools that fits its schema.
+    """With `call`, the answer is a call of one of the request's tools that fits its schema.
 
-    Text is possible, too, unless `tool_choice` demands a call.
+    It may also be text, unless `tool_choice` demands a call.
     """
     schema: Mapping[str, Any] | None = None
     """The JSON schema, for `json_schema`."""
@@ -211,7 +213,7 @@ class Declarations(Sequence[dict[str, Any]]):
     def cached_value(self, key: Any, make: Callable[[], T]) -> T:
         """The value of `make()`, made once for these tools and `key`.
 
-        A cache for values that other modules derive.
+        It caches what other modules derive from the declarations.
         """
         if key not in self._cache:
             # Two threads may both make the value; both get the first one.
@@ -233,8 +235,8 @@ class Declarations(Sequence[dict[str, Any]]):
         return self.tools[index]  # pyright: ignore[reportUnknownVariableType]
 
     def __eq__(self, other: object) -> bool:
-        # A model reads the JSON, in which `1` differs from `True` and order matters. Comparing
-        # dicts would ignore both.
+        # A model reads the JSON, in which `1` differs from `True` and the order of keys counts;
+        # a comparison of dicts ignores both.
         return isinstance(other, Declarations) and self.json == other.json
 
     def __hash__(self) -> int:
@@ -254,6 +256,10 @@ NO_TOOLS = Declarations()
 def declared_name(declaration: Mapping[str, Any]) -> str:
     """The name of a declared tool."""
     return declaration["function"]["name"]
+
+
+def _by_name(tools: Declarations) -> dict[str, dict[str, Any]]:
+    return {declared_name(tool): tool for tool in tools}
 
 
 class AnswerForm(Protocol):
@@ -313,16 +319,17 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
     secrets: Secrets = field(default_factory=dict[str, Any])
     """By tool, the arguments that people see as stars. Not sent, and not part of the digest."""
     tool_changes: tuple[ToolChange, ...] = ()
-    """Where in the conversation tools were added or removed, for providers that are told so.
+    """Where in the conversation tools were added or removed, for providers that accept changes.
 
-    A provider keeps the beginning of a prompt in its cache, and `tools` are a part of it. Not part
-    of the digest."""
+    A provider caches the beginning of a prompt, and other `tools` would change it. Not part of the
+    digest.
+    """
     first_tools: Declarations | None = None
     """The tools before the first of `tool_changes`; None if there are no changes."""
     provider_tools: tuple[ProviderTool, ...] = ()
     """Tools that the provider runs. A wire that cannot declare one raises before it sends."""
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # the tools may also be a plain list, which `__post_init__` converts
 
         def __init__(
             self,
@@ -340,11 +347,11 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        # Anything else stays as it is: the driver explains it when it refuses the act.
         tools: Any = self.tools
         if not isinstance(tools, (list, tuple)):
             return
         declarations = cast("Sequence[Any]", tools)
-        # Anything else stays, and the driver refuses the act with an explanation.
         if all(isinstance(declaration, dict) for declaration in declarations):
             self.tools = Declarations(declarations)
 
@@ -353,32 +360,33 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
         return replace(self, messages=messages)
 
     def continuing(self, previous: Request) -> Request:
-        """The request, as the next one of the conversation of `previous`, noting what changed.
+        """The request as the next one after `previous`, with the changes of its tools noted.
 
-        If a tool has another declaration than before, or the first tools came, the conversation
-        begins with the tools as they are now.
+        No changes are noted if a tool was ever declared in another way, or if there were no tools
+        before: the whole conversation then has the tools of this request.
         """
         first = previous.first_tools or previous.tools
-        known = {declared_name(tool): tool for tool in first}
+        ever_declared = _by_name(first)
         for change in previous.tool_changes:
-            known |= {declared_name(tool): tool for tool in change.added}
-        had = {declared_name(tool) for tool in previous.tools}
-        now = {declared_name(tool): tool for tool in self.tools}
-        if not had or any(known.get(name, tool) != tool for name, tool in now.items()):
+            ever_declared |= _by_name(change.added)
+        before, now = _by_name(previous.tools), _by_name(self.tools)
+        is_redeclared = any(ever_declared.get(name, tool) != tool for name, tool in now.items())
+        if not before or is_redeclared:
             return replace(self, tool_changes=(), first_tools=None)
-        added = [tool for name, tool in now.items() if name not in had]
-        removed = [declared_name(tool) for tool in previous.tools if declared_name(tool) not in now]
+        added = [tool for name, tool in now.items() if name not in before]
+        removed = tuple(name for name in before if name not in now)
         changes = previous.tool_changes
         if added or removed:
-            change = ToolChange(len(self.messages), Declarations(added), tuple(removed))
-            changes = (*changes, change)
-        return replace(self, tool_changes=changes, first_tools=first if changes else None)
+            changes = (*changes, ToolChange(len(self.messages), Declarations(added), removed))
+        if not changes:
+            first = None
+        return replace(self, tool_changes=changes, first_tools=first)
 
     @property
     def digest(self) -> str:
         """A hexadecimal digest of the whole request.
 
-        Its cost does not grow with the conversation: digests of messages and tools are kept.
+        It costs the same in a long conversation: the digests of messages and tools are cached.
         """
         options = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
         tools_hash = self.tools.cached_value("sha256", lambda: sha256(self.tools.json))
@@ -387,8 +395,7 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
         if self.provider_tools:
             rest_hash.update(json_bytes([tool.declaration() for tool in self.provider_tools]))
         messages_digest = self.messages.digest.hex()[:20]
-        # The first 20 digits are the messages', the last 12 those of the rest. Without messages
-        # there are no digits of theirs.
+        # The first 20 digits are the messages', zeros without any; the last 12 are the rest's.
         return f"{messages_digest:0>20}{rest_hash.hexdigest()[:12]}"
 
 
@@ -431,10 +438,9 @@ class Response(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True, dic
 
     @cached_property
     def raw(self) -> Any:
-        """The provider's own answer, decoded.
+        """The provider's own answer, decoded when it is first read.
 
-        Decoded at the first read: few programs read it, and its objects would stay in memory with
-        the conversation.
+        Few programs read it, and its objects would stay in memory with the conversation.
         """
         if isinstance(self.body, bytes):
             return from_json(self.body)
@@ -452,7 +458,8 @@ class Response(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True, dic
 
     def deltas(self) -> Iterator[Delta]:
         """The answer as a stream whose pieces all arrive at once."""
-        for provider_call in self.provider_calls:  # first: text before one is not the answer
+        # Before the text: text that comes before a provider's call does not count as the answer.
+        for provider_call in self.provider_calls:
             yield Delta(provider_call=provider_call)
         if self.text or self.reasoning:
             yield Delta(self.text or "", self.reasoning or "")
@@ -491,9 +498,10 @@ class Delta(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     reasoning: str = ""
     call: CallPiece | None = None
     so_far: Response | None = None
-    """What is known of the model and of the tokens so far, if the server sends that early.
+    """The model and the tokens so far, if the server sends them early.
 
-    This is counted if the request is cut off."""
+    If the request is cut off, these tokens are counted.
+    """
     provider_call: ProviderCall | None = None
     """A call of the provider that begins (with `is_running`) or has ended."""
     is_running: bool = False
@@ -511,7 +519,7 @@ class FieldReader(Protocol):
         ...
 
     def finish(self) -> Sequence[tuple[str, str]]:
-        """End the text; returns the pieces that were held because a marker might have begun."""
+        """End the text; returns the pieces that were held back as a possible marker."""
         ...
 
 
