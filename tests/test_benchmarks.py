@@ -269,6 +269,7 @@ def _private(text: str) -> Iterator[str]:
                 continue  # prose
 
 
+@pytest.mark.long
 def test_the_benchmark_of_postgres_runs(postgres: PostgresServer) -> None:
     """With tiny counts."""
     assert {"append / raw INSERT (<= 1.5)", "run, Postgres / SQLite (<= 2)"} < json.loads(

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from msgspec.structs import asdict
 
@@ -80,6 +82,10 @@ def test_a_program_that_was_written_from_the_skill_alone_runs(
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(program)])
+    # The steps of the desk are processes of their own.
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, check: forked.run(*command[1:], cwd=tmp_path)
+    )
     before = settings.current()
     try:
         runpy.run_path(str(program), run_name="__main__")

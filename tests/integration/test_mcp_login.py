@@ -11,12 +11,15 @@ import socket
 import stat
 import sys
 import threading
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import forked
 import httpx2
 import pytest
 from msgspec.structs import replace
@@ -142,27 +145,27 @@ def test_two_clients_that_refresh_at_once_use_one_refresh_token_once(server: Log
 
 
 PROCESS = """
-import sys
+import os, sys, time
 from ferrule import mcp
 with mcp(sys.argv[1], auth="oauth", open_browser=False) as tools:
     print("ready", flush=True)
-    sys.stdin.readline()
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.01)
     print(tools["greet"](name="Ada"))
 """
 
 
-def test_two_processes_that_refresh_at_once_use_one_refresh_token_once(server: LoginServer) -> None:
+def test_two_processes_that_refresh_at_once_use_one_refresh_token_once(
+    server: LoginServer, tmp_path: Path
+) -> None:
     greet(server)
-    processes = [
-        Popen([sys.executable, "-c", PROCESS, server.url], stdin=PIPE, stdout=PIPE, text=True)
-        for _ in range(2)
-    ]
-    assert [each.stdout.readline() for each in processes] == ["ready\n"] * 2
+    processes = [forked.Forked("-c", PROCESS, server.url, tmp_path / "revoked") for _ in range(2)]
+    while [process.output for process in processes] != ["ready\n"] * 2:
+        assert [process.poll() for process in processes] == [None] * 2
+        time.sleep(0.02)
     server.revoke()
-    for each in processes:
-        each.stdin.write("go\n")
-        each.stdin.flush()
-    assert [each.communicate()[0] for each in processes] == ["Hello, Ada!\n"] * 2
+    (tmp_path / "revoked").touch()
+    assert [process.ended().stdout for process in processes] == ["ready\nHello, Ada!\n"] * 2
     assert (server.refreshes, server.refused_refreshes, len(server.logins)) == (1, 0, 1)
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import forked
 import pytest
 from mcp_servers import free_port
 
@@ -74,23 +74,19 @@ def listening(
     env: dict[str, str],
     port: int,
     folder: Path,
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[forked.Forked]:
     """A server that listens on a port, until it is killed or left."""
-    with subprocess.Popen(
-        command,
-        env={**os.environ, **env},
-        cwd=folder,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            while True:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                    break
-                assert process.poll() is None
-                time.sleep(0.05)
-            yield process
-        finally:
-            process.kill()
+    process = forked.Forked(*command, env=env, cwd=folder)
+    try:
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            assert process.poll() is None
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
@@ -119,10 +115,10 @@ def test_over_http_the_client_finds_it_again(folder: Path) -> None:
     env = {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
     command = arguments("--http", "--port", str(port))
     with ExitStack() as stack:
-        server = stack.enter_context(listening([sys.executable, *command], env, port, folder))
+        server = stack.enter_context(listening(command, env, port, folder))
         tools = stack.enter_context(MCPServer.http(f"http://127.0.0.1:{port}/mcp"))
         with ThreadPoolExecutor() as pool:
             called = pool.submit(tools["agent"].call_result, topic="x")
             server.wait()
-            stack.enter_context(listening([sys.executable, *command], env, port, folder))
+            stack.enter_context(listening(command, env, port, folder))
             check(folder, called.result(timeout=60).value)

@@ -9,14 +9,15 @@ import importlib
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import forked
 import httpx2
 import pytest
 
@@ -47,16 +48,22 @@ class Host:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.runs = f"http://127.0.0.1:{self.port}/runs"
-        self.server: subprocess.Popen[bytes] | None = None
+        self.server: forked.Forked | None = None
 
     def start(self) -> None:
-        self.server = self.client.start_server(str(self.folder), self.port)
-        assert self.server.poll() is None
+        """`python service_client.py serve PORT`, and wait until it answers."""
+        program = APPS / "service_client.py"
+        self.server = forked.Forked(program, "serve", str(self.port), cwd=self.folder)
+        while self.server.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.02)
+        pytest.fail(self.server.ended().stderr)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         assert self.server is not None
         self.server.send_signal(number)
-        assert self.server.wait(60) == -number
+        assert self.server.wait() == -number
         self.server = None
 
     def post(self, task: str) -> str:

@@ -232,7 +232,12 @@ def test_with_nobody_to_ask_nothing_runs_and_the_question_is_printed(here, capsy
 
 @pytest.mark.parametrize(
     ("said", "left", "code"),
-    [("y\n", False, 0), ("\nno\n", True, 0), ("rather not\n", True, 0), ("", True, 3)],
+    [
+        ("y\n", False, 0),
+        pytest.param("\nno\n", True, 0, marks=pytest.mark.long),
+        pytest.param("rather not\n", True, 0, marks=pytest.mark.long),
+        ("", True, 3),
+    ],
 )
 def test_at_a_terminal_the_person_is_asked(here, said: str, left: bool, code: int) -> None:
     """`y`, `n` or text in a panel; the run goes on with the decision.
@@ -367,7 +372,9 @@ def test_a_broken_file_in_a_folder_is_a_note_and_no_end(here, capsys) -> None:
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize(
+    "encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.long), "utf-8"]
+)
 def test_any_encoding_of_the_terminal_will_do(here, encoding: str) -> None:
     with served({"name": "finish", "args": {"answer": "漢字 \ud83d\ude00 →"}}) as server:
         command = [

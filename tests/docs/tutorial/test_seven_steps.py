@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import forked
 import httpx2
 import pytest
 from named_question import named_question
@@ -64,7 +65,8 @@ def wait_until_ready(address: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a POSIX shell")
-def test_a_reader_gets_what_the_page_says(tmp_path: Path) -> None:
+def test_a_reader_gets_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with ExitStack() as servers:
         read(tmp_path, servers)
 
@@ -82,7 +84,6 @@ def read(tmp_path: Path, servers: ExitStack) -> None:
         "COLUMNS": "200",
         "BROWSER": "true",
     }
-    env.pop("OPENAI_API_KEY", None)
     output = ""
     for block in BLOCK.finditer(page):
         match block["kind"], block["note"]:
@@ -104,24 +105,10 @@ def read(tmp_path: Path, servers: ExitStack) -> None:
             case "sh", note:
                 command = block["text"]
                 if command.startswith("ferrule approve"):  # a reader has a terminal
-                    runs = subprocess.run(
-                        ["/bin/sh", "-c", "ferrule runs --json"],
-                        cwd=tmp_path,
-                        env=env,
-                        capture_output=True,
-                        text=True,
-                        check=True,
-                    )
+                    runs = in_a_shell("ferrule runs --json", tmp_path, env)
                     words = shlex.split(command)
                     command = shlex.join([*words, *named_question(runs.stdout, words[2])])
-                run = subprocess.run(
-                    ["/bin/sh", "-c", command],
-                    cwd=tmp_path,
-                    env=env,
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+                run = in_a_shell(command, tmp_path, env)
                 assert (run.returncode != 0) == (note == "fails"), run.stdout + run.stderr
                 output = run.stdout
             case "text", _:
@@ -134,6 +121,38 @@ def read(tmp_path: Path, servers: ExitStack) -> None:
     tickets = f"http://127.0.0.1:{port}/tickets"
     assert httpx2.post(f"{tickets}/ticket-2", json={"ticket": "Again."}).status_code == 409
     assert httpx2.get(f"{tickets}/unknown").status_code == 404
+
+
+def in_a_shell(
+    commands: str, folder: Path, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Command lines, one after the other, with the output of all and the code of the last."""
+    ends = [line_in_a_shell(line, folder, env) for line in commands.splitlines()]
+    output, errors = ("".join(texts) for texts in zip(*((e.stdout, e.stderr) for e in ends)))
+    return subprocess.CompletedProcess(commands, ends[-1].returncode, output, errors)
+
+
+def line_in_a_shell(
+    line: str, folder: Path, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """One that only starts `python` or `ferrule` is spared its imports."""
+    words = shlex.split(line)
+    while re.fullmatch(r"[A-Z]+=\w+", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        env = {**env, name: value}
+    match words:
+        case ["python", *arguments]:
+            return forked.run(*arguments, cwd=folder, env=env)
+        case ["ferrule", *arguments]:
+            return forked.run("-m", "ferrule", *arguments, cwd=folder, env=env)
+    return subprocess.run(
+        ["/bin/sh", "-c", line],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def saved(folder: Path, *, version: int) -> None:
@@ -172,17 +191,8 @@ def test_in_step_5_a_tool_without_an_effect_makes_a_person_answer_whether_it_hap
     def ferrule(*words: str, **env: str) -> tuple[int, str]:
         if words and words[0] in {"approve", "reply"}:
             words = (*words, *named_question(ferrule("runs", "--json")[1], words[1]))
-        command = (
-            [sys.executable, "-m", "ferrule", *words] if words else [sys.executable, "desk.py"]
-        )
-        run = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["-m", "ferrule", *words] if words else ["desk.py"]
+        run = forked.run(*command, cwd=tmp_path, env=env)
         return run.returncode, run.stdout
 
     assert ferrule() == (0, "ticket-1 is waiting\n")
