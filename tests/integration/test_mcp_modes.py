@@ -137,11 +137,11 @@ def test_a_mode_says_which_revision_is_spoken(over_http: str, mode: str, version
     assert version_of(MCPServer.http(over_http, mode=mode)) == version
 
 
-def test_a_tool_that_asks_in_the_older_way_works_in_the_older_mode(script: Path) -> None:
-    with MCPServer.stdio(sys.executable, [str(script)], mode=ERAS[0], elicit=red) as tools:
+def test_a_tool_that_asks_in_the_older_way_works_in_the_older_mode(over_http: str) -> None:
+    with MCPServer.http(over_http, mode=ERAS[0], elicit=red) as tools:
         assert tools["paint"]() == "accept: red"
     with (
-        MCPServer.stdio(sys.executable, [str(script)], elicit=red) as tools,
+        MCPServer.http(over_http, elicit=red) as tools,
         pytest.raises(MCPProtocolError, match="elicitation/create"),
     ):
         tools["paint"]()

@@ -335,6 +335,7 @@ def test_standard_output_holds_nothing_but_the_protocol(script: Path) -> None:
         assert word in said
 
 
+@pytest.mark.long
 def test_the_command_serves_too(script: Path) -> None:
     """Issue, 6: `ferrule serve`."""
     command = [

@@ -104,6 +104,7 @@ def check(folder: Path, result: Any) -> None:
     assert (folder / "log").read_text().split() == ["first", "second", "second"]
 
 
+@pytest.mark.long
 def test_over_stdio_the_client_starts_it_again(folder: Path) -> None:
     env = {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
     with MCPServer.stdio(sys.executable, arguments(), env, folder) as tools:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from page_server import Client, Stream
 from page_store import finish, support
@@ -23,7 +24,8 @@ from ferrule.cli.commands.ui import _write_redirect
 from ferrule.errors import ConfigurationError
 from ferrule.testing import ScriptedLM
 
-COMMAND = [sys.executable, "-W", "error", "-m", "ferrule", "ui", "--no-open"]
+PAGE = ["-m", "ferrule", "ui", "--no-open"]
+COMMAND = [sys.executable, "-W", "error", *PAGE]
 
 
 def started(store: SQLiteStore, *options: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
@@ -310,14 +312,7 @@ def test_a_program_that_does_not_load_is_said_so_before_anything_is_served(
 ) -> None:
     (tmp_path / "broken.py").write_text("agent = undefined")
     (tmp_path / "fine.py").write_text("x = 1")
-    done = subprocess.run(
-        [*COMMAND, place],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        timeout=60,
-    )
+    done = forked.run(*PAGE, place, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert "http://" not in done.stdout
@@ -329,14 +324,7 @@ def test_a_damaged_store_is_said_so_before_anything_is_served(
     options: tuple[str, ...],
 ) -> None:
     (tmp_path / "runs.db").write_bytes(b"no database " * 2_000)
-    done = subprocess.run(
-        [*COMMAND, "--store", "runs.db", "--port", "0", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        timeout=60,
-    )
+    done = forked.run(*PAGE, "--store", "runs.db", "--port", "0", *options, cwd=tmp_path)
     assert done.returncode != 0
     assert "The file is not a SQLite database, or its first bytes are damaged." in done.stderr
     assert "Traceback" not in done.stderr
@@ -344,14 +332,7 @@ def test_a_damaged_store_is_said_so_before_anything_is_served(
 
 
 def test_options_of_a_program_need_one(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "--lm", "openai/gpt-5"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        timeout=60,
-    )
+    done = forked.run(*PAGE, "--lm", "openai/gpt-5", cwd=tmp_path)
     assert done.returncode == 2
     assert "are for a program" in done.stderr
 

@@ -6,7 +6,6 @@ import asyncio
 import csv
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked
 import pytest
 
 from ferrule import Evaluate, Evaluation, MemoryStore, Module, Predict, ReAct, SQLiteStore
@@ -253,18 +253,14 @@ def test_an_evaluation_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -
     asked = tmp_path / "asked.txt"
     kills = 0
     for part in (60, 130):
-        process = subprocess.Popen(
-            [sys.executable, "run.py"], cwd=tmp_path, stdout=subprocess.DEVNULL
-        )
+        process = forked.Forked("run.py", cwd=tmp_path)
         while process.poll() is None:
             if asked.exists() and asked.stat().st_size >= part:
-                os.kill(process.pid, signal.SIGKILL)
+                process.kill()
                 process.wait()
                 kills += 1
             time.sleep(0.001)
-    done = subprocess.run(
-        [sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = forked.run("run.py", cwd=tmp_path)
     assert kills == 2
     assert float(done.stdout) == 1.0
     # A request that a kill cut off is sent again: at most those of the four items at work.
@@ -304,8 +300,7 @@ def test_an_evaluation_of_1000_items_killed_five_times_asks_1000_times(tmp_path:
     (tmp_path / "run.py").write_text(KILLS_ITSELF, encoding="utf-8")
 
     def run(ends_at: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "run.py", str(ends_at)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return forked.run("run.py", str(ends_at), cwd=tmp_path)
 
     ends = [run(ends_at).returncode for ends_at in (1, 200, 400, 600, 999)]
     assert ends == [-signal.SIGKILL] * 5

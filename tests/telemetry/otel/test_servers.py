@@ -153,6 +153,7 @@ def parents(log: Path) -> list[str]:
     return [json.loads(line)["traceparent"].split("-")[2] for line in log.read_text().splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.integration
 def test_the_trace_reaches_a_server_in_another_process(sent: Sent, tmp_path: Path) -> None:
     """Over stdio, also after the server was started again."""
