@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ def message(*content: Json, stop: str = "end_turn", **usage: Any) -> Json:
         "stop_sequence": None,
         "usage": {"input_tokens": 100, "output_tokens": 20, **usage},
     }
-    TypeAdapter(BetaMessage).validate_python(body)
+    adapter_of(BetaMessage).validate_python(body)
     return body
 
 
@@ -221,7 +222,7 @@ def openai_response(*output: Json) -> Json:
             "total_tokens": 120,
         },
     }
-    TypeAdapter(Response).validate_python(body)
+    adapter_of(Response).validate_python(body)
     return body
 
 
@@ -277,8 +278,14 @@ def openai(*answers: Json) -> Any:
 
 def _validate(kind: Any, body: Json) -> None:
     # The SDK's `Iterable` fields validate lazily: dumping walks them.
-    adapter = TypeAdapter(kind)
+    adapter = adapter_of(kind)
     adapter.dump_python(adapter.validate_python(body))
+
+
+@cache
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Made once: pydantic takes half a second for the types of an SDK."""
+    return TypeAdapter(kind)
 
 
 def _pieces(text: str) -> list[str]:
