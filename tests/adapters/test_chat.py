@@ -165,11 +165,11 @@ def test_a_streamed_value_of_json_gives_the_same_for_any_split(text: str, cuts: 
 
 
 BLANK = {
-    "in a value": "[[ ## answer ## ]]\n{" + "\n" * 1_000_000,
-    "in a value within a fence": "```\n[[ ## answer ## ]]\nx" + " `" * 300_000 + "y",
-    "in a marker": "[[ ## answer ## ]]\nx [[ ##" + " " * 1_000_000,
-    "before any marker": "```" + "\n" * 1_000_000 + "[[ ## answer ## ]]",
-    "before a line's marker": "[[ ## answer ## ]]\nx\n" + " " * 1_000_000 + "[[ ## why ## ]]",
+    "in a value": "[[ ## answer ## ]]\n{" + "\n" * 400_000,
+    "in a value within a fence": "```\n[[ ## answer ## ]]\nx" + " `" * 120_000 + "y",
+    "in a marker": "[[ ## answer ## ]]\nx [[ ##" + " " * 400_000,
+    "before any marker": "```" + "\n" * 400_000 + "[[ ## answer ## ]]",
+    "before a line's marker": "[[ ## answer ## ]]\nx\n" + " " * 400_000 + "[[ ## why ## ]]",
 }
 
 
@@ -186,7 +186,7 @@ def test_blanks_are_read_in_linear_work(text: str, piece_size: int) -> None:
 
 
 def test_a_fence_around_the_answer_is_looked_for_in_linear_work() -> None:
-    text = "```\n[[ ## answer ## ]]\nx" + "\n" * 3_000_000 + "y"
+    text = "```\n[[ ## answer ## ]]\nx" + "\n" * 1_000_000 + "y"
     assert Markers(("answer",), "completed").split(text)["answer"] == text[23:].strip()
 
 
@@ -231,7 +231,7 @@ def test_text_behind_a_marker_within_a_line_comes_when_it_is_certain() -> None:
 
 
 def test_what_is_kept_back_is_read_in_linear_work() -> None:
-    value = "`\n[[ ## " * 300_000 + "x"
+    value = "`\n[[ ## " * 120_000 + "x"
     text = f"[[ ## why ## ]]\nx [[ ## answer ## ]]{value}"
     reader = MarkerReader(Markers(("why", "answer"), "completed"))
     pieces = [piece for at in range(0, len(text), 2) for piece in reader.feed(text[at : at + 2])]

@@ -140,13 +140,13 @@ def streamed(text: str, cuts: list[int], names: tuple[str, ...]) -> dict[str, st
 
 
 BLANK = {
-    "in a value": ('{"why": {' + "\r\n" * 500_000 + "}}", {"why": "{" + "\r\n" * 500_000 + "}"}),
+    "in a value": ('{"why": {' + "\r\n" * 200_000 + "}}", {"why": "{" + "\r\n" * 200_000 + "}"}),
     "after a value": (
-        '{"why": 1' + " " * 1_000_000 + ', "answer": 2}',
+        '{"why": 1' + " " * 400_000 + ', "answer": 2}',
         {"why": "1", "answer": "2"},
     ),
-    "before the first key": ("{" + " " * 1_000_000 + '"why": 1}', {"why": "1"}),
-    "in a key": ('{"' + " " * 1_000_000 + '": 1}', {}),
+    "before the first key": ("{" + " " * 400_000 + '"why": 1}', {"why": "1"}),
+    "in a key": ('{"' + " " * 400_000 + '": 1}', {}),
 }
 
 

@@ -675,7 +675,7 @@ def test_a_run_that_was_kept_without_a_policy_goes_on_with_one(mode: str, strate
 )
 def test_a_run_cut_off_anywhere_ends_the_same(mode: str, policy: Any) -> None:
     program = agent(mode, policy)
-    with context(lm=reader(mode, 12, notes=True)):
+    with context(lm=reader(mode, 9, notes=True)):
         whole = program.start(question="Read.")
         document = json.loads(whole.to_json())
         entries = document["journal"]
