@@ -9,7 +9,7 @@ same run. A run is *at rest* while no process executes it: it is queued, waits, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, cast, get_args
 
@@ -22,7 +22,7 @@ from ferrule.runs.outline import NO_OUTLINE, Outline
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Unpack
 
     from ferrule.acts import Flow
@@ -460,16 +460,28 @@ def check_store(store: Any) -> None:
     raise ConfigurationError(f"`store` takes a store, such as {example}; found {description}.")
 
 
+def is_column_text(value: Any) -> bool:
+    """Whether every store can keep this value as text in a column, and look it up.
+
+    Ids and names are such texts: valid UTF-8 without NUL, which Postgres does not take. (What a run
+    says is JSON, in which a NUL is escaped.)
+    """
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
 def check_run_id(run_id: Any) -> str:
     """Check that every store can write this id; raises `InputError` otherwise."""
-    try:
-        if run_id.encode():  # raises for a lone surrogate, which no database takes
-            return run_id
-    except (AttributeError, UnicodeEncodeError):
-        pass
+    if run_id and is_column_text(run_id):
+        return run_id
     raise InputError(
-        f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(run_id)}. "
-        "Leave it out, and the run gets an id."
+        "`run_id` is a text that is not empty, and valid UTF-8 without NUL; "
+        f"found {shown(run_id)}. Leave it out, and the run gets an id."
     )
 
 
@@ -496,14 +508,36 @@ def check_filter(wanted: Mapping[str, Any]) -> RunFilter:
     check_status(wanted.get("status"))
     for name in ("program", "search", "tool", "model", "evaluation", "assigned"):
         value = wanted.get(name)
-        if value is not None and not isinstance(value, str):
-            raise ConfigurationError(f"`{name}` is a text; found {shown(value)}.")
+        # A search reads only words, so it may be any text.
+        is_text = isinstance(value, str) if name == "search" else is_column_text(value)
+        if value is not None and not is_text:
+            raise ConfigurationError(
+                f"`{name}` is a text, valid UTF-8 without NUL; found {shown(value)}."
+            )
     for name in ("since", "until", "min_cost", "max_cost"):
-        value = wanted.get(name)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and (not is_number or value != value):
-            raise ConfigurationError(f"`{name}` is a number; found {shown(value)}.")
+        if wanted.get(name) is not None:
+            check_number(wanted[name], name)
+    check_switch(wanted.get("tool_failed", False), "tool_failed")
     return cast("RunFilter", wanted)
+
+
+def check_number(value: Any, name: str) -> None:
+    """Raise `ConfigurationError` for what is not a number, such as NaN."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or value != value:
+        raise ConfigurationError(f"`{name}` is a number; found {shown(value)}.")
+
+
+def check_switch(value: Any, name: str) -> None:
+    """Raise `ConfigurationError` for anything but True and False."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"`{name}` is True or False; found {shown(value)}.")
+
+
+def check_start(after: Any) -> None:
+    """Raise `ConfigurationError` for what is not the number of an entry of a journal."""
+    if not (type(after) is int and 0 <= after < 1 << 31):
+        raise ConfigurationError(f"`after` is a whole number, 0 or more; found {shown(after)}.")
 
 
 def check_name_kind(kind: Any) -> None:
@@ -526,30 +560,33 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
     match before:
         case None:
             return None
-        case [int() | float() as updated_at, str() as run_id]:
-            return updated_at, run_id
+        case [int() | float() as value, str() as run_id] if value == value:
+            if is_column_text(run_id):
+                return value, run_id
         case _:
-            raise ConfigurationError(
-                "`before` is the value and the id of a line, such as `(line.updated_at, line.id)`; "
-                f"found {shown(before)}."
-            )
+            pass
+    raise ConfigurationError(
+        "`before` is the value and the id of a line, such as `(line.updated_at, line.id)`; "
+        f"found {shown(before)}."
+    )
 
 
 def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
     """The statuses of the runs to delete.
 
-    Raises `ConfigurationError` for anything that is not a run status, and for NaN seconds.
+    Raises `ConfigurationError` for anything that is not a run status, and for what is not a number
+    of seconds: NaN would compare with no run's age, and a run is never younger than 0 seconds.
     """
-    if isinstance(statuses, str):
+    if isinstance(statuses, str) or not isinstance(statuses, Iterable):
         raise ConfigurationError(f"`statuses` is a list of statuses; found {shown(statuses)}.")
     wanted: set[str] = set()
-    for status in statuses:
+    for status in cast("Iterable[Any]", statuses):
         if check_status(status, "statuses") is not None:
             wanted.add(status)
-    # NaN is the only value that differs from itself. It would compare with no run's age.
-    if older_than_s != older_than_s:
+    check_number(older_than_s, "older_than_s")
+    if older_than_s < 0:
         raise ConfigurationError(
-            f"`older_than_s` is a number of seconds; found {shown(older_than_s)}."
+            f"`older_than_s` is a number of seconds, 0 or more; found {shown(older_than_s)}."
         )
     return wanted
 

@@ -103,7 +103,7 @@ _MOST_NAMES = 500
 
 def order_column(order: RunOrder) -> str:
     """The column by which a list is sorted. Raises `ConfigurationError` for another order."""
-    if order not in _ORDER_COLUMNS:
+    if not isinstance(order, str) or order not in _ORDER_COLUMNS:
         raise ConfigurationError(
             f"`order` is one of {', '.join(_ORDER_COLUMNS)}; found {shown(order)}."
         )
@@ -205,13 +205,8 @@ def _memberships(
 
 def counts(db: Any, where: str, values: tuple[Any, ...]) -> dict[str, int]:
     """How many runs fulfil a condition, by status."""
-    try:
-        rows = db.execute(
-            f"SELECT status, count(*) FROM ferrule_runs {where} GROUP BY status", values
-        )
-        return dict(rows.fetchall())
-    except UnicodeEncodeError:  # as in `summaries`
-        return {}
+    rows = db.execute(f"SELECT status, count(*) FROM ferrule_runs {where} GROUP BY status", values)
+    return dict(rows.fetchall())
 
 
 def names(db: Any, kind: NameKind) -> list[str]:
@@ -284,10 +279,7 @@ def summaries(
         ) AS line
         LEFT JOIN ferrule_decisions ON run_id = id AND NOT taken {order}
     """
-    try:
-        joined_rows = db.execute(sql, values).fetchall()
-    except UnicodeEncodeError:  # names of runs and programs have no lone surrogates
-        return []
+    joined_rows = db.execute(sql, values).fetchall()
     rows = dict[str, Any]()
     decided_ids = dict[str, list[str]]()
     for *row, question_id in joined_rows:  # a run has one row for each decided question

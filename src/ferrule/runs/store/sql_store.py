@@ -12,7 +12,6 @@ alive. Statements have `?` for values. A transaction that writes first reads its
 from __future__ import annotations
 
 import secrets
-from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -61,8 +60,12 @@ from ferrule.runs.protocols import (
     Stored,
     check_filter,
     check_name_kind,
+    check_number,
     check_page,
     check_pruning,
+    check_start,
+    check_switch,
+    is_column_text,
 )
 from ferrule.runs.store.lease import is_held, taken_error
 from ferrule.runs.store.listing import (
@@ -501,10 +504,11 @@ class SQLStore:
             (error, self._now(db), run_id),
         )
 
-    @reading("A run in the store")
     def load(self, run_id: str, *, after: int = 0) -> Stored:
         """See `Store`."""
-        return self._read(lambda db: self._stored(db, run_id, after))
+        check_start(after)
+        with reading("A run in the store"):
+            return self._read(lambda db: self._stored(db, run_id, after))
 
     def decide(self, run_id: str, decision: Decision) -> Decision:
         """See `Store`."""
@@ -671,6 +675,8 @@ class SQLStore:
 
     def look(self, leases: Sequence[Lease]) -> builtins.list[bool]:
         """See `Store`."""
+        if not leases:
+            return []
         marks = ", ".join("?" * len(leases))
         sql = f"SELECT id, token, cancelled, said FROM ferrule_runs WHERE id IN ({marks})"
         rows = self._read(
@@ -697,6 +703,7 @@ class SQLStore:
     ) -> list[Summary]:
         """See `Store`."""
         start = check_page(limit, before)
+        check_switch(ascending, "ascending")
         column = order_column(order)
         filtered = self._filtered(wanted)
 
@@ -733,7 +740,8 @@ class SQLStore:
 
     def overview(self, *, since: float, until: float) -> Overview:
         """See `Store`."""
-        check_filter({"since": since, "until": until})
+        check_number(since, "since")
+        check_number(until, "until")
         return self._read(lambda db: overview(db, since, until))
 
     def _filtered(self, wanted: RunFilter) -> Filtered:
@@ -749,6 +757,8 @@ class SQLStore:
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
+        if not is_column_text(run_id):
+            raise self._missing(run_id)
         lines = self._read(
             lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True)
         )
@@ -875,7 +885,7 @@ class SQLStore:
         marks = ", ".join("?" * len(statuses)) or "NULL"
         sql = (
             "SELECT id, no FROM ferrule_runs "
-            f"WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"
+            f"WHERE updated_at <= ? AND status IN ({marks}){self._LOCK}"
         )
         rows = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
         for run_id, number in rows:
@@ -905,7 +915,7 @@ class SQLStore:
     def _row(self, db: Any, run_id: str, columns: str, lock: str = "") -> Any:
         """These columns of the row of a run. Raises `StoreError` if the store has no such run."""
         row = None
-        with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
+        if is_column_text(run_id):
             row = db.execute(
                 f"SELECT {columns} FROM ferrule_runs WHERE id = ?{lock}", (run_id,)
             ).fetchone()

@@ -6,7 +6,6 @@ not matter. Needs Postgres 13 or newer.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import blake2b
 from operator import itemgetter
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ferrule.concurrency.offload import to_its_end
 from ferrule.errors import ConfigurationError, checks_keywords, shown
-from ferrule.runs.protocols import Order, Stored, UnheardError
+from ferrule.runs.protocols import Order, Stored, UnheardError, is_column_text
 from ferrule.runs.store.lease import check_leasing
 from ferrule.runs.store.outliner import begins
 from ferrule.runs.store.postgres import server
@@ -322,7 +321,7 @@ class PostgresStore(SQLStore):
 
     def _stored(self, db: Any, run_id: str, after: int) -> Stored:
         rows: list[Any] = []
-        with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
+        if is_column_text(run_id):
             rows = db.execute(STORED, (run_id, run_id, after, run_id, run_id)).fetchall()
         heads = [row for row in rows if row[0] < 0]
         if not heads:
