@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import BaseModel
 
 import ferrule
 from ferrule import (
@@ -1016,6 +1018,45 @@ def test_a_resumed_forward_begins_with_the_inputs_as_they_were(way: str, stored:
     assert run.prediction.words == ["red", "and", "blue"]
     assert run.prediction.turns == 1
     assert words == ["red", "and"]
+
+
+@dataclass
+class Basket:
+    fruits: list[str]
+
+
+class Shelf(BaseModel):
+    fruits: list[str]
+
+
+@pytest.mark.parametrize("kind", [Basket, Shelf])
+def test_a_resumed_forward_begins_with_models_as_they_were(kind: Any) -> None:
+    class Adding(Module):
+        def forward(self, box: Any) -> Prediction:
+            box.fruits.append("pear")
+            ferrule.ask_person("And now?")
+            return Prediction(fruits=list(box.fruits))
+
+    box = kind(fruits=["fig"])
+    run = Adding().start(box=box)
+    assert box.fruits == ["fig", "pear"]  # as any function changes what it gets
+    run.answer(run.pending[0].reply("Go on."))
+    run.resume()
+    assert run.prediction.fruits == ["fig", "pear"]
+    assert run.inputs["box"].fruits == ["fig"]
+
+
+def test_a_tool_does_not_change_the_inputs_of_its_run() -> None:
+    def meddle(ctx: ferrule.Context) -> str:
+        """Change what the run began with."""
+        ctx.inputs["words"].append("more")
+        ctx.inputs["task"] = "another"  # type: ignore[index]
+        return "never"
+
+    lm = ScriptedLM([{"name": "meddle", "args": {}}, {"name": "finish", "args": {"answer": "a"}}])
+    run = ReAct("task, words: list[str] -> answer", [meddle], lm=lm).start(task="x", words=["a"])
+    assert "TypeError" in run.trajectory["observation_0"]
+    assert run.inputs == {"task": "x", "words": ["a"]}
 
 
 def test_a_forward_reads_a_generator_itself() -> None:

@@ -106,6 +106,15 @@ def test_a_value_of_an_address_that_does_not_fit_is_left_out() -> None:
     assert (asked.wanted, asked.texts, asked.before) == ({}, {}, None)
 
 
+@pytest.mark.parametrize("name", ["q", "program", "tool", "model", "evaluation", "assigned", "x"])
+@pytest.mark.parametrize("text", ["%00", "a%00b", "%ED%A0%80"])
+def test_a_text_that_no_store_keeps_finds_nothing_and_breaks_nothing(
+    ann: Client, name: str, text: str
+) -> None:
+    for path in ("/", "/runs.json", "/runs.csv", "/overview"):
+        assert ann.get(f"{path}?{name}={text}").status == 200
+
+
 def test_the_overview_says_what_failed_what_it_cost_and_what_waits(ann: Client) -> None:
     page = ann.get("/overview?period=day").text
     for text in ("Support", "refund", "No run waits.", "100.0 %"):

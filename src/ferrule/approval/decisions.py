@@ -23,7 +23,7 @@ from msgspec.structs import asdict, replace
 
 from ferrule.approval.input_form import describe_form, read_form, result_problems
 from ferrule.approval.question import DECIDED, Decision, check_author
-from ferrule.encoding.encode import escape_surrogates, jsonable
+from ferrule.encoding.encode import is_column_text, jsonable
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import check_fields, parse_json
 from ferrule.errors import DecisionError, ToolArgumentsError, shown
@@ -166,9 +166,7 @@ def read_decision(form: Mapping[str, Any]) -> Decision:
 
 def _refuse_malformed(decision: Any) -> None:
     question_id = getattr(decision, "question_id", None)
-    # A store would change half of a surrogate pair, and the id would be another one.
-    is_id = isinstance(question_id, str) and escape_surrogates(question_id) == question_id
-    if not isinstance(decision, Decision) or not is_id:
+    if not isinstance(decision, Decision) or not is_column_text(question_id):
         raise DecisionError(
             "A decision comes from a question: question.approve(), .deny(), .reply(text); "
             f"found {shown(decision)}."

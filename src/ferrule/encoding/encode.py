@@ -229,6 +229,21 @@ def escape_surrogates(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def is_column_text(value: Any) -> bool:
+    """Whether every store can keep this value as text in a column, and look it up.
+
+    Ids and names are such texts: valid UTF-8 without NUL, which Postgres does not take. (What a run
+    says is JSON, in which a NUL is escaped.)
+    """
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
 def with_whole_characters(text: str) -> str:
     """Text in which a surrogate pair is one character, as it is after a round trip through JSON."""
     try:

@@ -12,6 +12,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
@@ -30,6 +31,7 @@ from ferrule.values.calls.context import Context, key_of
 from ferrule.values.calls.secrets import STARS
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.slot import Slot
+from ferrule.values.snapshot import own_copy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping, Sequence
@@ -123,7 +125,15 @@ class SoFar(Struct):
 
     @property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs of the run; positional ones get the names of their parameters."""
+        """The inputs of the run; positional ones get the names of their parameters.
+
+        A copy that takes no items: what a tool changes must not change what the run began with.
+        """
+        inputs = {name: own_copy(value) for name, value in self._inputs.items()}
+        return MappingProxyType(inputs)
+
+    @property
+    def _inputs(self) -> Mapping[str, Any]:
         if not self.run.args:
             return self.run.inputs
         return named_inputs(self.run.program, self.run.args, self.run.inputs)
@@ -149,7 +159,7 @@ class SoFar(Struct):
     @property
     def user_words(self) -> Sequence[str]:
         """What people said in the run."""
-        return users_words(self.frame, self.inputs)
+        return users_words(self.frame, self._inputs)
 
 
 class CallPlace(Struct):

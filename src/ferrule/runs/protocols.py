@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, ca
 from msgspec import Struct, field
 
 from ferrule.approval.question import Question
+from ferrule.encoding.encode import is_column_text
 from ferrule.errors import ConfigurationError, InputError, StoreError, shown
 from ferrule.runs.about import NOTHING, About
 from ferrule.runs.outline import NO_OUTLINE, Outline
@@ -460,21 +461,6 @@ def check_store(store: Any) -> None:
     raise ConfigurationError(f"`store` takes a store, such as {example}; found {description}.")
 
 
-def is_column_text(value: Any) -> bool:
-    """Whether every store can keep this value as text in a column, and look it up.
-
-    Ids and names are such texts: valid UTF-8 without NUL, which Postgres does not take. (What a run
-    says is JSON, in which a NUL is escaped.)
-    """
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
-
-
 def check_run_id(run_id: Any) -> str:
     """Check that every store can write this id; raises `InputError` otherwise."""
     if run_id and is_column_text(run_id):
@@ -536,7 +522,7 @@ def check_switch(value: Any, name: str) -> None:
 
 def check_start(after: Any) -> None:
     """Raise `ConfigurationError` for what is not the number of an entry of a journal."""
-    if not (type(after) is int and 0 <= after < 1 << 31):
+    if not (type(after) is int and 0 <= after < 1 << 62):
         raise ConfigurationError(f"`after` is a whole number, 0 or more; found {shown(after)}.")
 
 

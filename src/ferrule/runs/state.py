@@ -18,10 +18,9 @@ from ferrule import events
 from ferrule.acts import Suspended, status_after
 from ferrule.approval.tally import Tally
 from ferrule.concurrency.forking import ForkLock
-from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
+from ferrule.encoding.encode import digest_of
 from ferrule.errors import (
     FerruleError,
-    InputError,
     LimitReachedError,
     LMError,
     RunCancelledError,
@@ -39,11 +38,10 @@ from ferrule.runs.life import CallPlace, Execution, cancelled_around
 from ferrule.runs.limits import Budget, Limits
 from ferrule.runs.protocols import check_run_id
 from ferrule.settings import check_grace, check_limits
-from ferrule.values.content.type import Type
-from ferrule.values.conversation.history import History
 from ferrule.values.masked import masked_step
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.slot import Slot, child_path
+from ferrule.values.snapshot import own_copy, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping
@@ -261,44 +259,6 @@ class Frame(Struct):
                 del self.active[key]
 
 
-def snapshot(value: Any) -> Any:
-    """A snapshot of a value: containers are copied, generators read.
-
-    Raises `InputError` for a container that contains itself.
-    """
-    try:
-        return _copied(value)
-    except RecursionError:
-        raise InputError(
-            "An input contains itself, or is nested too deeply to be stored for a replay."
-        ) from None
-
-
-def _own_copy(value: Any) -> Any:
-    """The value with containers of its own. Generators stay unread, for the `forward` to read."""
-    try:
-        return _copied(value, reads=False)
-    except RecursionError:
-        return value
-
-
-def _copied(value: Any, *, reads: bool = True) -> Any:
-    if type(value) in SCALARS:  # most inputs
-        return value
-    if type(value) is dict:
-        items = cast("dict[Any, Any]", value).items()
-        return {key: _copied(item, reads=reads) for key, item in items}
-    if type(value) is list:
-        return [_copied(item, reads=reads) for item in cast("list[Any]", value)]
-    if isinstance(value, Type):
-        if type(value) is History:
-            return value.copy()
-        return value
-    if reads and is_read_once(value):
-        return [_copied(item) for item in value]
-    return value
-
-
 class RunState:
     """The state of a run, on which its driver works. `Run` adds the public methods."""
 
@@ -324,13 +284,13 @@ class RunState:
         self.given_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         """What the caller passed to a `forward`, until it is executed for the first time.
 
-        A `forward` may change a list in place, as any function may, and the caller sees it. A
+        A `forward` may change an input in place, as any function may, and the caller sees it. A
         resumed run begins with the inputs as they were, so the run keeps a copy.
         """
         if not program.is_flow:
             self.given_inputs = self.args, self.inputs
-            self.args = tuple(map(_own_copy, args))
-            self.inputs = {name: _own_copy(value) for name, value in inputs.items()}
+            self.args = tuple(map(own_copy, args))
+            self.inputs = {name: own_copy(value) for name, value in inputs.items()}
         else:
             # A flow's inputs are replayed: if the caller changes a list or a history later, that
             # must not affect them.
@@ -472,8 +432,8 @@ class RunState:
         if given is not None:
             return given
         return (
-            tuple(map(_own_copy, self.args)),
-            {name: _own_copy(value) for name, value in self.inputs.items()},
+            tuple(map(own_copy, self.args)),
+            {name: own_copy(value) for name, value in self.inputs.items()},
         )
 
     def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:

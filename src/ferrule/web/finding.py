@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from msgspec import Struct
 from starlette.responses import StreamingResponse
 
-from ferrule.encoding.encode import json_text
+from ferrule.encoding.encode import is_column_text, json_text
 from ferrule.errors import InputError
 from ferrule.runs.about import read_pairs
 from ferrule.runs.protocols import RunFilter, RunOrder, Summary
@@ -138,7 +138,11 @@ class ListQuery(Struct, frozen=True, kw_only=True):
 
 def read_address(query: Mapping[str, str], now: float) -> ListQuery:
     """What the parameters of an address ask for."""
-    given = {name: value.strip() for name, value in query.items() if value.strip()}
+    given = {
+        name: value.strip()
+        for name, value in query.items()
+        if value.strip() and is_column_text(value)
+    }
     wanted: dict[str, Any] = {}
     texts: dict[str, str] = {}
     for name, key in _KEYS.items():

@@ -245,6 +245,17 @@ def test_a_state_is_loaded_completely_or_not_at_all(what: str) -> None:
     assert agent.dump_state() == before
 
 
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", "7", '{"a": ' + "[" * 5000, "\ud800"])
+def test_a_file_that_is_no_state_is_not_loaded_at_all(tmp_path: Path, text: str) -> None:
+    agent = make_agent()
+    before = copy.deepcopy(agent.dump_state())
+    path = tmp_path / "state.json"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigurationError):
+        agent.load(path)
+    assert agent.dump_state() == before
+
+
 # -- models, and what a load returns
 
 

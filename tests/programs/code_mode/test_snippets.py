@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import closing
 from importlib.util import find_spec
+from math import inf, nan
 from typing import Any
 
 import forked
@@ -587,8 +588,11 @@ def test_a_tool_named_run_code_is_refused() -> None:
         ReAct("question -> answer", [run_code], calls="code")
 
 
-@pytest.mark.parametrize("bounds", [{"seconds": 0}, {"calls": True}, {"memory_mb": "1"}])
-def test_a_bound_is_a_number_above_zero(bounds: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "bounds",
+    [{"seconds": 0}, {"calls": True}, {"memory_mb": "1"}, {"seconds": nan}, {"calls": inf}],
+)
+def test_a_bound_is_a_finite_number_above_zero(bounds: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         CodeMode(**bounds)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agent_script import fields, native_step
@@ -583,6 +583,25 @@ def test_a_state_takes_udspys_keyword_and_tells_what_is_asked() -> None:
     with context(lm=lm):
         assert "decided against" in agent(resume_state=state).trajectory["observation_0"]
     assert RAN == []
+
+
+def test_no_response_is_made_from_none() -> None:
+    """A form without the field must not approve. Left out, a response is yes, as in udspy."""
+    agent, lm = react(), ScriptedLM([call("a"), DONE])
+    error = asked(agent, lm, task="x")
+    doors: dict[str, Callable[[], Any]] = {
+        "state": lambda: ResumeState(error, cast("Any", None)),
+        "keyword": lambda: ResumeState(error, user_response=cast("Any", None)),
+        "resume": lambda: agent.resume(None, error),
+        "aresume": lambda: asyncio.run(agent.aresume(None, error)),
+    }
+    with context(lm=lm):
+        for name, door in doors.items():
+            with pytest.raises(DecisionError, match="None"):
+                door()
+            assert (RAN, error.run.status) == ([], "waiting"), name
+        agent(resume_state=ResumeState(error))
+    assert RAN == ["a"]
 
 
 def test_a_state_of_a_run_tells_its_first_question() -> None:

@@ -30,6 +30,7 @@ from ferrule.compat.dspy.values import Example, Prediction
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.stored import reading
 from ferrule.net.pace import Slots
+from ferrule.programs.lifecycle.saving import read_file
 from ferrule.programs.react_loop import step as _core_step
 from ferrule.values.signatures.fields import adapter_of
 from ferrule.values.signatures.signature import as_signature
@@ -121,7 +122,7 @@ class Module(ferrule.Module):
 
     def load(self, path, *, tools=(), allow_pickle=False, allow_unsafe_lm_state=False):
         self.load_state(
-            json.loads(Path(path).read_text(encoding="utf-8")),
+            read_file(path),
             tools=tools,
             allow_unsafe_lm_state=allow_unsafe_lm_state,
         )

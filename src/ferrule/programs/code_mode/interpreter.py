@@ -9,6 +9,7 @@ and the run records it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -109,9 +110,9 @@ class CodeMode(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or value <= 0:
+            if not is_number or not 0 < value < math.inf:
                 raise ConfigurationError(
-                    f"`CodeMode({name}=...)` is a number above 0, found {shown(value)}."
+                    f"`CodeMode({name}=...)` is a finite number above 0, found {shown(value)}."
                 )
 
 

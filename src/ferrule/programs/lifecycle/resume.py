@@ -30,6 +30,7 @@ from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from types import EllipsisType
 
     from ferrule.approval.question import Decision
     from ferrule.programs.calling import ProgramTypes
@@ -44,17 +45,18 @@ class ResumeState:
     """A run to resume, or the exception that carries it, with a person's response to its question.
 
     `response` is "yes", "no", a JSON object of changed arguments, or text for the model (see
-    `Question.decide`). None means the decision already made on the question
-    (`respond_to_confirmation`), or "yes" if there is none. `user_response` is udspy's name for it.
+    `Question.decide`). Without one, the decision already made on the question holds
+    (`respond_to_confirmation`), or "yes" if there is none. None is not a response: nobody approved.
+    `user_response` is udspy's name for it.
     """
 
     @checks_keywords
     def __init__(
         self,
         exception: Any,
-        response: PersonsResponse | None = None,
+        response: PersonsResponse | EllipsisType = ...,
         *,
-        user_response: PersonsResponse | None = None,
+        user_response: PersonsResponse | EllipsisType = ...,
     ) -> None:
         self._raised: ConfirmationRequired | None = None
         run = exception
@@ -65,19 +67,26 @@ class ResumeState:
             run = exception.run
         if not isinstance(run, Run):
             raise DecisionError(f"There is no run to resume: found {_what_has_no_run(exception)}.")
-        if response is not None and user_response is not None:
+        if response is not ... and user_response is not ...:
             raise InputError(
                 "A state takes one response: `user_response` is another name of `response`."
             )
-        if response is None:
+        if response is ...:
             response = user_response
+        if cast("Any", response) is None:  # such as a form without the field
+            raise DecisionError(
+                "A response to a question was None, which neither approves nor denies: nothing was "
+                'decided. Pass "yes", "no", changed arguments or text.'
+            )
         self.run: Run = run
         # The response answers what the run asks now, whatever it asks when it is resumed.
         self._asked = self._raised
         if self._asked is None and run.pending:
             self._asked = run.confirmation()
-        self._has_response = response is not None
-        self.response: PersonsResponse = "yes" if response is None else response
+        self._has_response = response is not ...
+        self.response: PersonsResponse = "yes"
+        if response is not ...:
+            self.response = response
 
     @property
     def user_response(self) -> PersonsResponse:

@@ -106,11 +106,15 @@ def write_program(program: _HasPredictors, path: str | Path) -> None:
 
 def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
     """Load the state from a file."""
+    load_state(program, read_file(path), tools=tools)
+
+
+def read_file(path: str | Path) -> Any:
+    """The JSON data of a saved program. Raises `ConfigurationError` for another file."""
     try:
-        state = parse_json(Path(path).read_bytes())
+        return parse_json(Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{Path(path).name} is not a saved program: {error}.") from error
-    load_state(program, state, tools=tools)
 
 
 _SEARCH_TOOL = "search_tools"

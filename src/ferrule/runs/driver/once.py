@@ -30,9 +30,9 @@ from ferrule.runs.driver.inner_programs import close_frame, hand_up, keep_caught
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.life import cancellable
 from ferrule.runs.limits import Budget
-from ferrule.runs.state import snapshot
 from ferrule.settings import Scope
 from ferrule.values.slot import Slot
+from ferrule.values.snapshot import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

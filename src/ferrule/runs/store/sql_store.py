@@ -34,7 +34,7 @@ from ferrule.approval.message import (
     unsent_message,
     with_number,
 )
-from ferrule.encoding.encode import json_text
+from ferrule.encoding.encode import is_column_text, json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import StoreError
 from ferrule.forms import record_fields
@@ -65,7 +65,6 @@ from ferrule.runs.protocols import (
     check_pruning,
     check_start,
     check_switch,
-    is_column_text,
 )
 from ferrule.runs.store.lease import is_held, taken_error
 from ferrule.runs.store.listing import (

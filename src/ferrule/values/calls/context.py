@@ -184,7 +184,7 @@ class Context(Generic[Deps]):
 
     @property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs of the run, by name. Empty outside a run."""
+        """The inputs of the run, by name: a copy, which cannot be changed. Empty outside a run."""
         if self._so_far is None:
             return {}
         return self._so_far.inputs

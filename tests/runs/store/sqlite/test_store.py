@@ -226,7 +226,7 @@ def test_what_is_refused_among_the_writes_of_others_is_refused_alone(
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        (lambda store: store.prune(older_than_s=None), TypeError),
+        (lambda store: store.score("e", {"r": None}), AttributeError),
         (lambda store: store.delete("caf\udce9"), StoreError),
         (lambda store: store.append(Lease("r", 1), "\ud800"), UnicodeEncodeError),
     ],

@@ -12,8 +12,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ferrule.concurrency.offload import to_its_end
+from ferrule.encoding.encode import is_column_text
 from ferrule.errors import ConfigurationError, checks_keywords, shown
-from ferrule.runs.protocols import Order, Stored, UnheardError, is_column_text
+from ferrule.runs.protocols import Order, Stored, UnheardError
 from ferrule.runs.store.lease import check_leasing
 from ferrule.runs.store.outliner import begins
 from ferrule.runs.store.postgres import server
