@@ -55,9 +55,16 @@ class Client:
     def __init__(self, name: str, url: str, store: Path, count: int) -> None:
         self.store = store
         self.code: int | None = None
-        self.process = forked.Forked(CLIENT, name, url, store, str(count))
+        self.words = (CLIENT, name, url, store, str(count))
+        self.has_started = threading.Event()
+
+    def start(self) -> None:
+        """Start it, once the provider knows where it is to die."""
+        self.process = forked.Forked(*self.words)
+        self.has_started.set()
 
     def kill(self) -> None:
+        self.has_started.wait()
         self.process.kill()
         self.code = self.process.ended().returncode
 
@@ -73,7 +80,7 @@ class Client:
                 done = 0
             if done >= 50:
                 break
-            time.sleep(0.002)
+            time.sleep(0.005)
         self.kill()
 
 
@@ -88,6 +95,7 @@ def test_a_batch_that_is_killed_five_times_sends_no_request_twice(name, count, t
         for point in POINTS[name]:
             client = Client(name, url, tmp_path / "runs.db", count)
             if point == "stored":
+                client.start()
                 client.kill_once_stored()
             else:
                 died = threading.Event()
@@ -98,11 +106,13 @@ def test_a_batch_that_is_killed_five_times_sends_no_request_twice(name, count, t
                         died.set()
 
                 provider.hook = hook
+                client.start()
                 assert died.wait(WORST_S)
                 provider.hook = lambda at: None
             assert client.code == -signal.SIGKILL
             deaths.append(point)
         client = Client(name, url, tmp_path / "runs.db", count)
+        client.start()
         ended = client.process.ended()
     assert ended.returncode == 0, ended.stderr
     assert deaths == POINTS[name]
