@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ from ferrule.cli.screen import in_options, say
 from ferrule.errors import FerruleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _COMMANDS = {
     "ask": ask_question,
@@ -89,13 +90,19 @@ app.add_typer(migrate_app, name="migrate")
 app.add_typer(skill_app, name="skill")
 
 
+@cache
+def _parser() -> Callable[..., Any]:
+    """The parser of all commands. Calling `app` would make it again for each command line."""
+    return typer.main.get_command(app)
+
+
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)  # files of tools that could not be loaded
         warnings.showwarning = _print_warning
         try:
-            app(list(arguments), prog_name="ferrule")
+            _parser()(list(arguments), prog_name="ferrule")
         except SystemExit as ended:
             if ended.code == ExitCode.INTERRUPTED:
                 say("\nInterrupted.")
