@@ -318,6 +318,8 @@ def judged(schema: _Schema, walks: int = 6) -> tuple[str, list[str]]:
         ]
     named = {loss.keyword for loss in constraint.losses.get("", ()) if loss.breaking}
     level = constraint.level[""]
+    if not walks:
+        return level, faults
     check = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema)
     # Bounded, because a random walk through a recursive schema may never end.
     bounded = Constraint.of_schema(byte_vocabulary(), schema, partial=True, bounds=BOUNDS)

@@ -185,7 +185,7 @@ def ran_with(mode: str, kind: Any, way: Any, call: str, quoting: str) -> bool:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_that_an_answer_repeats_never_runs(mode: str, dialect: str) -> None:
-    """A sixth of the phrasings for each dialect; programs and ways to call them take turns.
+    """A twelfth of the phrasings for each dialect; programs and ways to call them take turns.
 
     `test_in_no_phrasing_does_it_run` has all of them.
     """
@@ -193,8 +193,8 @@ def test_a_call_that_an_answer_repeats_never_runs(mode: str, dialect: str) -> No
     call = DIALECTS[dialect]
     ran: list[str] = []
     for number, quoting in enumerate(quotations(call), start):
-        if number % 6 == 0:
-            turn = number // 6
+        if number % 12 == 0:
+            turn = number // 12
             kind, way = (ReAct, Predict)[turn % 2], WAYS[turn % len(WAYS)]
             if ran_with(mode, kind, way, call, quoting):
                 ran.append(quoting)
