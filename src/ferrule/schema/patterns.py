@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 _BACKTRACKS = 10_000
 """The most steps of backtracking for one value; they take less than a millisecond."""
@@ -60,41 +60,49 @@ def unfolded_size(pattern: str) -> int:
     """
     if "{" not in pattern:
         return 0
-    # Two numbers describe a piece of the pattern: its parts, and those of them that counted
-    # repetitions made. Each open group has them, and so has the last token: a repetition applies to
-    # it, or to the group that it closes.
-    groups: list[tuple[int, int]] = [(0, 0)]
-    last = (0, 0)
+    # The pieces of each open group, outermost first. A repetition applies to the last piece: a
+    # character, a set, or a group that was closed.
+    groups: list[list[_Size]] = [[]]
     for token in re.finditer(_PARTS, pattern):
+        pieces = groups[-1]
         if token[0] == "(":
-            groups.append((0, 0))
-            last = (0, 0)
-            continue
-        if token[0] in "*+?|^$":
-            continue
-        if token[1] is not None:
-            repeated = _repeated(last, token)
-            added = (repeated[0] - last[0], repeated[1] - last[1])
-            last = repeated
+            groups.append([])
         elif token[0] == ")" and len(groups) > 1:
-            added = last = groups.pop()
-        else:
-            added = last = (1, 0)
-        parts, counted = groups[-1]
-        groups[-1] = (parts + added[0], counted + added[1])
-    return sum(counted for _, counted in groups)
+            groups.pop()
+            groups[-1].append(_sum(pieces))
+        elif token[1] is None:
+            if token[0] not in "*+?|^$":
+                pieces.append(_ONE)
+        elif pieces:
+            pieces[-1] = _repeated(pieces[-1], token)
+    return sum(_sum(pieces).counted for pieces in groups)
 
 
-def _repeated(last: tuple[int, int], token: re.Match[str]) -> tuple[int, int]:
-    """The parts of a repeated token, and those that counted repetitions made."""
-    parts, counted = last
+class _Size(NamedTuple):
+    """The size of a piece of a pattern."""
+
+    parts: int
+    counted: int
+    """How many of the parts counted repetitions made."""
+
+
+_ONE = _Size(1, 0)
+
+
+def _sum(pieces: list[_Size]) -> _Size:
+    return _Size(sum(piece.parts for piece in pieces), sum(piece.counted for piece in pieces))
+
+
+def _repeated(piece: _Size, repetition: re.Match[str]) -> _Size:
+    least, comma, most = repetition.groups()
     # The first digits are enough; Python reads 4,300 digits at most.
-    times = max(int(token[1][:9]), int(token[3][:9] or 0))
-    if token[2] == "," and not token[3]:  # `{3,}`: three, and one that repeats
+    times = max(int(least[:9]), int(most[:9] or 0))
+    if comma and not most:  # `{3,}`: three, and one that repeats
         times += 1
+    parts = piece.parts * times
     if times > 1:
-        counted = parts * times
-    return parts * times, counted
+        return _Size(parts, parts)
+    return _Size(parts, piece.counted)
 
 
 @lru_cache(maxsize=1024)
