@@ -46,7 +46,9 @@ _PROBE_S = 1.5
 """How long a child process may take to answer `server/discover`. A server that never does is still
 connected within three seconds."""
 _REMOTE_PROBE_S = 8.0
+"""The same for a server behind an address."""
 _SECOND_PROBE_S = 10.0
+"""The same for a server that is known to answer, and was slow."""
 _REJECTED = (401, 403, 429)
 _SERVER_ERROR = 500
 _NAMED_BY = {
@@ -126,7 +128,7 @@ class Handshake(Struct, frozen=True, kw_only=True):
         return (body or None), {"headers": sent_headers}
 
     def _request_meta(self) -> dict[str, Any]:
-        """What every modern request says of the client, as there is no handshake that did."""
+        """What every modern request says about the client, because no handshake did."""
         from mcp_types import (
             CLIENT_CAPABILITIES_META_KEY,
             CLIENT_INFO_META_KEY,
@@ -302,7 +304,9 @@ async def _find_out(opening: _Opening, remote: GuardedClient | None) -> None:
     from pydantic import ValidationError
 
     session = opening.session
-    within_s = _PROBE_S if remote is None else _REMOTE_PROBE_S
+    within_s = _PROBE_S
+    if remote is not None:
+        within_s = _REMOTE_PROBE_S
     try:
         async with asyncio.timeout(within_s):
             await session.discover()  # asks once more if the server lists a common version
@@ -364,9 +368,10 @@ def _older_version(error: Any) -> str | None:
     if isinstance(data, dict):
         supported = cast("dict[str, Any]", data).get("supported")
     # Some name them only in the message: "Unsupported protocol version. Supported: 2024-11-05".
-    text = f"{error.message} {supported}".replace(HANDSHAKE_PROTOCOL_VERSIONS[-1], "")
+    text = f"{error.message} {supported}"
+    refused = HANDSHAKE_PROTOCOL_VERSIONS[-1]
     named = [version for version in HANDSHAKE_PROTOCOL_VERSIONS if version in text]
-    return max(named, default=None)
+    return max((version for version in named if version != refused), default=None)
 
 
 def _acceptable(answer: dict[str, Any]) -> dict[str, Any]:
@@ -378,11 +383,11 @@ def _acceptable(answer: dict[str, Any]) -> dict[str, Any]:
     version = answer.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         spoken = ", ".join(HANDSHAKE_PROTOCOL_VERSIONS)
-        found = "without `protocolVersion`"
+        form = "without `protocolVersion`"
         if version is not None:
-            found = f"with the `protocolVersion` {shown(version)}"
+            form = f"with the `protocolVersion` {shown(version)}"
         raise HandshakeError(
-            f"its answer to `initialize` came {found}, which must be one of {spoken}"
+            f"its answer to `initialize` came {form}, which must be one of {spoken}"
         )
     capabilities = _capabilities_in(answer.get("capabilities"))
     try:

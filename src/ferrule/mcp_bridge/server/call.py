@@ -108,6 +108,7 @@ class CallRunner:
         self._limits: WeakKeyDictionary[Any, tuple[asyncio.Semaphore | None, asyncio.Lock]] = (
             WeakKeyDictionary()
         )
+        """By event loop: the semaphore of all calls, and the lock of tools that run alone."""
         self._waiting: OrderedDict[str, Any] = OrderedDict()
         """Runs that wait for an answer, by the state that comes back with it."""
         self._tickets = Tickets()
@@ -215,15 +216,17 @@ class CallRunner:
         rule, error = attempt(partial(rule_for, self._policies(), checked))
         if error is None and rule is not None:
             return rule.verdict, rule.reason or "a rule forbids it"
-        needs = False
+        needs_consent = False
         if error is None:
-            needs, error = attempt(partial(needs_person, tool, shown, checked.call))
+            needs_consent, error = attempt(partial(needs_person, tool, shown, checked.call))
         if error is not None:
             log.error(
                 "the rule that decides on consent for `%s` failed", served.name, exc_info=error
             )
             return "deny", "whether it needs consent could not be decided"
-        return ("ask" if needs else "allow"), ""
+        if needs_consent:
+            return "ask", ""
+        return "allow", ""
 
     def _policies(self) -> tuple[Policy, ...]:
         with settings.entered(Scope(self._overrides)):
@@ -276,24 +279,25 @@ class CallRunner:
         result = await arun_call(CheckedCall(ToolCall(name="confirm"), decide, arguments))
         if result.error is not None:
             log.error("the host could not decide on `%s`", query.name, exc_info=result.error)
-        return PersonAnswer("yes" if result.value is True else "no")
+        if result.value is True:
+            return PersonAnswer("yes")
+        return PersonAnswer("no")
 
     # -- running
 
     async def _perform(self, served: ServedTool, mcp_call: MCPCall, checked: CheckedCall) -> Any:
         if served.program is not None and self.store is not None:
-            task = mcp_call.tell.task
+            run_id = None
+            if mcp_call.tell.task is not None:
+                run_id = mcp_call.tell.task.id
             stored = program_runner(
-                served.program,
-                served.tool.func,
-                store=self.store,
-                run_id=task.id if task is not None else None,
+                served.program, served.tool.func, store=self.store, run_id=run_id
             )
             checked = replace(checked, tool=served.tool.model_copy(update={"func": stored}))
         try:
             result = await self._within_limits(checked, mcp_call)
-        except ConfirmationRequired as wanted:
-            return await self._resume(served, mcp_call, checked.call, wanted.run)
+        except ConfirmationRequired as error:
+            return await self._resume(served, mcp_call, checked.call, error.run)
         return self._answer(served, checked.call, result)
 
     async def _resume(self, served: ServedTool, mcp_call: MCPCall, call: ToolCall, run: Any) -> Any:
@@ -319,8 +323,8 @@ class CallRunner:
                 result = await self._within_limits(
                     CheckedCall(call, resumed, CheckedArguments((), {}, {})), mcp_call
                 )
-            except ConfirmationRequired as wanted:
-                run = wanted.run
+            except ConfirmationRequired as error:
+                run = error.run
                 continue
             return self._answer(served, call, result)
 
@@ -334,12 +338,12 @@ class CallRunner:
         limit_s = None
         if tool.timeout_s is None:
             limit_s = self._rules.timeout_s
-        several, alone = self._limits_here()
+        semaphore, lock = self._limits_here()
         async with AsyncExitStack() as limits:
-            if several is not None:
-                await limits.enter_async_context(several)
+            if semaphore is not None:
+                await limits.enter_async_context(semaphore)
             if not tool.concurrent:
-                await limits.enter_async_context(alone)
+                await limits.enter_async_context(lock)
             try:
                 async with asyncio.timeout(limit_s):
                     with settings.entered(Scope(self._overrides, None, mcp_call)):
@@ -353,11 +357,10 @@ class CallRunner:
         # By loop: an application may be served in memory on one and over HTTP on another.
         loop = asyncio.get_running_loop()
         if loop not in self._limits:
-            most = self._rules.max_concurrency
-            several = None
-            if most is not None:
-                several = asyncio.Semaphore(most)
-            self._limits[loop] = (several, asyncio.Lock())
+            semaphore = None
+            if self._rules.max_concurrency is not None:
+                semaphore = asyncio.Semaphore(self._rules.max_concurrency)
+            self._limits[loop] = (semaphore, asyncio.Lock())
         return self._limits[loop]
 
     def _answer(self, served: ServedTool, call: ToolCall, result: ToolResult) -> Any:
@@ -377,9 +380,9 @@ class CallRunner:
 
 
 def _is_of_the_tool(error: BaseException) -> bool:
-    """Whether the tool raised a `BaseException` of its own.
+    """Whether the tool raised a `BaseException` itself, as by `sys.exit`.
 
-    It is not an `Exception`, and not a cancellation from outside.
+    An `Exception` is a result already, and a cancellation from outside is not the tool's.
     """
     if isinstance(error, Exception):
         return False
