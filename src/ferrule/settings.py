@@ -144,10 +144,10 @@ def configure(*unnamed: Never, **changes: Unpack[Changes]) -> None:
         _configured = structs.replace(_configured, **checked)
 
 
-def _refuse_unnamed(door: str, unnamed: tuple[Any, ...]) -> None:
+def _refuse_unnamed(caller: str, unnamed: tuple[Any, ...]) -> None:
     if unnamed:
         raise ConfigurationError(
-            f"`{door}` takes settings by their names, such as `{door}(lm=...)`; "
+            f"`{caller}` takes settings by their names, such as `{caller}(lm=...)`; "
             f"found {shown(unnamed[0])} without one."
         )
 
@@ -319,10 +319,10 @@ _INSTANCES = {
 """Settings that must be instances, with words for the error about a class."""
 
 
-def _checked(door: str, changes: dict[str, Any]) -> dict[str, Any]:
+def _checked(caller: str, changes: dict[str, Any]) -> dict[str, Any]:
     """The changes, once each is known to be a setting with a value that it takes."""
     unknown = [name for name in changes if name not in _NAMES]
-    refuse_unknown(door, unknown, sorted(_NAMES - {"lm_overrides"}))
+    refuse_unknown(caller, unknown, sorted(_NAMES - {"lm_overrides"}))
     if "callbacks" in changes:
         changes["callbacks"] = _checked_callbacks(changes["callbacks"])
     if "grace_s" in changes:

@@ -111,14 +111,14 @@ def view_call(question: Question) -> CallView:
     call = question.call
     not_shown: list[str] = []
     arguments: list[ArgumentView] = []
-    left = MOST_CHARACTERS
+    characters_left = MOST_CHARACTERS
     for name, value in call.args.items():
         argument = _argument(name, value, question)
         if isinstance(argument, str):
             not_shown.append(argument)
             continue
-        left -= len(argument.name) + len(argument.text)
-        if left < 0:
+        characters_left -= len(argument.name) + len(argument.text)
+        if characters_left < 0:
             not_shown.append(
                 f"{argument.name!r} has {argument.length:,} characters: "
                 f"more than {MOST_CHARACTERS:,} of a call are not shown."
@@ -182,10 +182,10 @@ def means(written: Any, value: Any) -> bool:
         return False
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     """Whether two values are equal as JSON: `1` is not `true`."""
-    texts = [json.dumps(whole_number(value), sort_keys=True) for value in (one, other)]
-    return texts[0] == texts[1]
+    text = json.dumps(whole_number(value), sort_keys=True)
+    return text == json.dumps(whole_number(other), sort_keys=True)
 
 
 def whole_number(value: Any) -> Any:
@@ -202,13 +202,18 @@ def _argument(name: str, value: Any, question: Question) -> ArgumentView | str:
         text = value_text(value)
     except (ValueError, TypeError, RecursionError) as error:
         return f"{shown_name!r} has no text: {error}"
+    length = len(text)
+    if isinstance(value, str):
+        length = len(value)  # without the escapes that are shown
     raw = question.raw
     is_default = raw is not None and name not in raw
     schema: Any = members(dict(question.schema or {}), "properties").get(name)
+    default_value: Any = None
+    if is_object(schema):
+        default_value = schema.get("default")
     default: str | None = None
-    by_default = schema.get("default") if is_object(schema) else None
-    if by_default is not None and not is_same(by_default, value):
-        default = shortened(by_default)
+    if default_value is not None and not is_same(default_value, value):
+        default = shortened(default_value)
     written: str | None = None
     if raw is not None and name in raw and not means(raw[name], value):
         written = shortened(raw[name])
@@ -216,8 +221,8 @@ def _argument(name: str, value: Any, question: Question) -> ArgumentView | str:
         name=shown_name,
         type=_type_of(value),
         text=text,
-        length=len(value) if isinstance(value, str) else len(text),
-        # A server's tool has plain JSON: stars there are a text of stars.
+        length=length,
+        # The tool of a server gets plain JSON, in which stars are only text.
         is_secret=not question.server and is_masked(value),
         written=written,
         is_default=is_default,

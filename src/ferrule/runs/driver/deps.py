@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.deps import ContextParameter
 
 
+_parameters: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
+"""The `Context` parameter of each `forward` seen so far.
+
+Weak, because a process may make classes for each request."""
+
+
 def with_context(
     frame: Frame,
     parameter: ContextParameter,
@@ -87,6 +93,7 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
 
 
 def _tools(program: Any) -> Iterator[Any]:
+    """The tools that a program may call, by the latest lists of its servers."""
     for predictor in _predictors(program):
         toolbox = predictor.toolbox
         if isinstance(toolbox, LiveToolbox):
@@ -123,14 +130,7 @@ def _context_of(program: Any, name: str) -> ContextParameter | None:
     if function not in _parameters:
         parameter = context_parameter(function)
         if parameter is not None and parameter.position is not None:
-            parameter = replace(
-                parameter, position=parameter.position - 1
-            )  # `self` is passed already
+            # `self` is passed already.
+            parameter = replace(parameter, position=parameter.position - 1)
         _parameters[function] = parameter
     return _parameters[function]
-
-
-_parameters: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
-"""The `Context` parameter of each `forward` seen so far.
-
-Weak, because a process may make classes for each request."""

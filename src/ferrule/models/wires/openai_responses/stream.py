@@ -55,9 +55,9 @@ class Assembly(EventAssembly):
         super().__init__()
         self._body: Json = {}
         self._items: dict[int | str, _Item] = {}
-        self._provider_calls: dict[str, ProviderCall] = {}
-        """By id, those of the complete items so far."""
         """The items by index, or by id if a server sends no indices."""
+        self._provider_calls: dict[str, ProviderCall] = {}
+        """The calls of the provider in the complete items so far, by id."""
         self._latest_thought: object = None
         """The item and part of the latest piece of reasoning."""
 
@@ -98,7 +98,8 @@ class Assembly(EventAssembly):
 
     def _take_item(self, event: Json, *, is_whole: bool) -> Iterator[Delta]:
         """Take an item when it begins or is complete; yield the beginning or the rest of a call."""
-        item, fields = self._item_of(event), mapping(event.get("item"))
+        item = self._item_of(event)
+        fields = mapping(event.get("item"))
         if fields:
             item.fields, item.is_whole = fields, is_whole
         yield from self._provider_call(fields, is_whole=is_whole)
@@ -126,10 +127,14 @@ class Assembly(EventAssembly):
         """Take a piece of a part, or the whole part, which usually came in pieces before."""
         item = self._item_of(event)
         part = _PARTS[name]
-        index = event.get("summary_index" if name == _SUMMARY else "content_index")
+        index_key, text_key = "content_index", "delta"
+        if name == _SUMMARY:
+            index_key = "summary_index"
+        if is_whole:
+            text_key = part.text_key
+        index, text = event.get(index_key), event.get(text_key)
         if type(index) is not int:
             index = 0
-        text = event.get(part.text_key if is_whole else "delta")
         if not isinstance(text, str):
             return
         pieces = item.pieces_of(name, index)
@@ -148,14 +153,16 @@ class Assembly(EventAssembly):
             yield Delta(text)
         elif part.item_type == "reasoning":
             thought = (item.position, name, index)
-            is_next_thought = self._latest_thought not in {None, thought}
+            if self._latest_thought not in {None, thought}:
+                text = f"\n\n{text}"
             self._latest_thought = thought
-            yield Delta(reasoning=f"\n\n{text}" if is_next_thought else text)
+            yield Delta(reasoning=text)
 
     def _number(self, item: _Item) -> None:
         """Give a call its position among the calls of the answer."""
         if item.call_index is None:
-            item.call_index = sum(other.call_index is not None for other in self._items.values())
+            numbered = [other for other in self._items.values() if other.call_index is not None]
+            item.call_index = len(numbered)
 
 
 @dataclass(slots=True)
@@ -204,7 +211,7 @@ def _index_of_part(key: tuple[str, int]) -> int:
 
 
 def _rest_after(known: str, whole: str) -> str:
-    """What a whole text adds to its known beginning; empty if it begins otherwise."""
+    """What a whole text adds to its known beginning; empty if it begins in another way."""
     if whole.startswith(known):
         return whole.removeprefix(known)
     return ""
