@@ -95,6 +95,7 @@ PLACE = st.builds(
     since=st.none() | st.dates(),
 )
 OBJECTS = st.dictionaries(TEXT, ANY, max_size=3)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)  # no other is an answer
 
 TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "text": (str, TEXT),
@@ -104,8 +105,8 @@ TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "text or null": (str | None, st.none() | TEXT),
     "integer": (int, st.integers()),
     "integer or null": (int | None, st.none() | st.integers()),
-    "number": (float, st.floats()),
-    "integer or number": (int | float, st.integers() | st.floats(allow_nan=False)),
+    "number": (float, FINITE),
+    "integer or number": (int | float, st.integers() | FINITE),
     "boolean": (bool, st.booleans()),
     "anything": (Any, ANY),
     "list of texts": (list[str], st.lists(TEXT, max_size=3)),

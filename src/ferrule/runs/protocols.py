@@ -503,7 +503,8 @@ def check_filter(wanted: Mapping[str, Any]) -> RunFilter:
     for name in ("since", "until", "min_cost", "max_cost"):
         if wanted.get(name) is not None:
             check_number(wanted[name], name)
-    check_switch(wanted.get("tool_failed", False), "tool_failed")
+    if wanted.get("tool_failed") is not None:
+        check_switch(wanted["tool_failed"], "tool_failed")
     return cast("RunFilter", wanted)
 
 
