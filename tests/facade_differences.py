@@ -367,8 +367,8 @@ def udspys_sync_calls_work_in_a_loop() -> None:
 @differs(
     UDSPY_LIBRARY,
     "an answer that cannot be parsed is asked for three times",
-    here="it goes back to the model once, and then ferrule asks through the fallback adapter; "
-    "the error at the end is `AdapterParseError`, not tenacity's `RetryError`",
+    here="it goes back to the model twice, with the problem, and then ferrule asks through the "
+    "fallback adapter; the error at the end is `AdapterParseError`, not tenacity's `RetryError`",
     because="the same request again mostly has the same answer",
 )
 def udspys_answers_go_back_to_the_model() -> None:
@@ -376,8 +376,15 @@ def udspys_answers_go_back_to_the_model() -> None:
     with context(lm=lm):
         assert udspy.Predict("question -> score: int")(question="?").score == 7
     assert "could not be read" in lm.requests[1].messages[-1].text
-    with context(lm=ScriptedLM(by=lambda request: "none")), pytest.raises(udspy.AdapterParseError):
+    says_problem: list[bool] = []
+
+    def never_readable(request: Any) -> str:
+        says_problem.append("could not be read" in request.messages[-1].text)
+        return "none"
+
+    with context(lm=ScriptedLM(by=never_readable)), pytest.raises(udspy.AdapterParseError):
         udspy.Predict("question -> score: int")(question="?")
+    assert says_problem == [False, True, True, False]
 
 
 @differs(
