@@ -336,9 +336,7 @@ class _Events(Page):
         self.emit("TOOL_CALL_END", toolCallId=call.id, subagentRunId=self._agent(call.agent))
 
     def ready(self, call: ShownCall, checked: ToolCall) -> None:
-        if not call.is_known:
-            return
-        if call.id not in self._messages:
+        if not call.is_known or call.id not in self._messages:
             return
         message, pieces = self._messages[call.id]
         # The arguments are cut off if the client lost its connection while they streamed.

@@ -45,9 +45,10 @@ class ResumeState:
     """A run to resume, or the exception that carries it, with a person's response to its question.
 
     `response` is "yes", "no", a JSON object of changed arguments, or text for the model (see
-    `Question.decide`). Without one, the decision already made on the question holds
-    (`respond_to_confirmation`), or "yes" if there is none. None is not a response: nobody approved.
-    `user_response` is udspy's name for it.
+    `Question.decide`). If it is left out, the decision already made on the question applies
+    (`respond_to_confirmation`), or "yes" if there is none. `user_response` is udspy's name for it.
+
+    Raises `DecisionError` for a response of None, such as that of a form without the field.
     """
 
     @checks_keywords
@@ -73,7 +74,7 @@ class ResumeState:
             )
         if response is ...:
             response = user_response
-        if cast("Any", response) is None:  # such as a form without the field
+        if cast("Any", response) is None:
             raise DecisionError(
                 "A response to a question was None, which neither approves nor denies: nothing was "
                 'decided. Pass "yes", "no", changed arguments or text.'

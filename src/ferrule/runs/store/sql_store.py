@@ -592,7 +592,10 @@ class SQLStore:
         return sent
 
     def _send(self, db: Any, run_id: str, message: Decision, now: float) -> None:
-        """Send something to a run that nobody asked for; `said` tells its process to look."""
+        """Store a message to a run, such as words or a cancellation that no question asked for.
+
+        The higher number `said` makes the process at work on the run read it.
+        """
         db.execute(
             "UPDATE ferrule_runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id)
         )
