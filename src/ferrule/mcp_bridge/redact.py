@@ -93,14 +93,17 @@ class References:
         return f"${{{name}}}"
 
     def keep(self, text: str) -> str:
-        """A text that is not a secret, so that it is read back unchanged."""
+        """The form of a text that is not a secret.
+
+        It is escaped, unless the spec has variables: `${NAME}` in its texts then means one.
+        """
         if self._expands:
             return text
         return escaped(text)
 
 
 def escaped(text: str) -> str:
-    """The text so that `expand` returns it unchanged."""
+    """The text in a form that `expand` turns back into it."""
     return text.replace("${", "$${")
 
 
