@@ -141,6 +141,13 @@ def pytest_make_collect_report(
     return report
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collect_after_each_file() -> Iterator[None]:
+    """What a file of tests left open fails its last test, and not some later one of another file."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
 def busy_switching() -> Iterator[None]:
     """Threads change places as often as they can, except under `scripts/coverage.sh`: CPython 3.11
