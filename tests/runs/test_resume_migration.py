@@ -37,7 +37,7 @@ from ferrule import (
     tool,
 )
 from ferrule.acts import Once
-from ferrule.errors import DecisionError, ReplayMismatchError
+from ferrule.errors import DecisionError, MaxTurnsReachedError, ReplayMismatchError
 from ferrule.testing import ScriptedLM
 
 
@@ -748,3 +748,63 @@ def test_a_forward_that_catches_a_mismatch_does_nothing_more() -> None:
             [],
         )
         assert Run.load(store, "r", Catching(is_timed=False)).resume().prediction.answer == "done"
+
+
+def program_of(kind: Any, turns: int) -> Any:
+    if kind is ReAct:
+        return ReAct("question -> answer", [book, add], native=True, max_iters=turns)
+    return Predict("question -> answer", tools=[book, add], native=True, max_turns=turns)
+
+
+EXTRACTED = {"outputs": {"reasoning": "It said so.", "answer": "done"}}
+FINISHED = {"name": "finish", "args": {"answer": "done"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "turns", "end"),
+    [
+        *((ReAct, turns, EXTRACTED) for turns in (1, 2, 3)),
+        *((Predict, turns, None) for turns in (1, 2, 3)),
+        (ReAct, 9, FINISHED),
+        (Predict, 9, {"outputs": {"answer": "done"}}),
+    ],
+)
+def test_a_call_that_waits_runs_whatever_number_of_turns_a_new_version_has(
+    kind: Any, turns: int, end: Any
+) -> None:
+    """A run keeps the turns that it took, and takes no new one over the number."""
+    store, answers = MemoryStore(), [CALLS[1], CALLS[1], CALLS[0]]
+    with context(lm=ScriptedLM([*answers, end] if end else answers)):
+        waiting = program_of(kind, 3).start(question="q", store=store)
+        run = Run.load(store, waiting.id, program_of(kind, turns))
+        run.answer(run.pending[0].approve())
+        run.resume()
+    results = [result.text for step in run.trajectory.steps for result in step.results]
+    assert results[:3] == ["2", "2", "booked Ritz"]
+    if end is None:
+        assert isinstance(run.error, MaxTurnsReachedError)
+    else:
+        assert run.prediction.answer == "done"
+
+
+@pytest.mark.parametrize("turns", [1, 2, 9])
+@pytest.mark.parametrize("kind", [ReAct, Predict])
+def test_a_program_that_ran_out_of_turns_stays_so_in_a_new_version(kind: Any, turns: int) -> None:
+    class Desk(Module):
+        def __init__(self, turns: int) -> None:
+            self.program = program_of(kind, turns)
+
+        def forward(self, question: str) -> Prediction:
+            try:
+                answer = self.program(question=question).answer
+            except MaxTurnsReachedError:
+                answer = "done"
+            return Prediction(answer=f"{answer}, {call_tool(book, hotel='Ritz')}")
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM([CALLS[1], CALLS[1], EXTRACTED])):
+        waiting = Desk(2).start(question="q", store=store)
+        assert len(waiting.pending) == 1
+        run = Run.load(store, waiting.id, Desk(turns))
+        run.answer(run.pending[0].approve())
+        assert run.resume().prediction.answer == "done, booked Ritz"

@@ -48,7 +48,7 @@ from ferrule.programs.tool_use.finish import (
     why_void,
 )
 from ferrule.programs.tool_use.live import after_turns
-from ferrule.programs.tool_use.use import has_changes, use_tools
+from ferrule.programs.tool_use.use import has_changes, has_no_turn_left, use_tools
 from ferrule.tools.read_result import shown_to_model
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
@@ -485,7 +485,7 @@ class _Turns(_WithTools):
             self._add_to_instructions(note)
         request = self.request()
         calls: tuple[ToolCall, ...] = ()
-        while self.turns_left:
+        while not (yield from has_no_turn_left(self.turns_left)):
             request = yield from self._listen(request)
             turn = self.turn
             fields, response = yield from self.ask(request)

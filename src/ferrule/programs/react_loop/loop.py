@@ -55,7 +55,7 @@ from ferrule.programs.tool_use.chosen import choose_for_run
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.finish import outputs_in, split_finish, why_void
 from ferrule.programs.tool_use.live import after_turns
-from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
+from ferrule.programs.tool_use.use import UsingTools, has_changes, has_no_turn_left, use_tools
 from ferrule.runs.limits import Limits
 from ferrule.settings import check_limits, setting
 from ferrule.tools.read_result import shown_to_model
@@ -360,7 +360,7 @@ class _Loop:
         """
         self.last, self.faults = None, []
         turns_left = max_iters
-        while turns_left:
+        while not (yield from has_no_turn_left(turns_left)):
             if (yield from self._listen()):
                 turns_left = max_iters  # the person who speaks may ask for more
             turns_left -= 1

@@ -438,6 +438,15 @@ def has_changes(results: Iterable[ToolResult]) -> bool:
     return any(result.change is not None for result in results)
 
 
+def has_no_turn_left(turns_left: int) -> Generator[Act, Any, bool]:
+    """Whether a program must stop before its next turn.
+
+    This is recorded, so a run keeps the turns that it took, and the end that it reached, where a
+    new version of its program has fewer turns or more.
+    """
+    return bool((yield Once(lambda: turns_left <= 0, "no turn left", only_if_true=True)))
+
+
 def _may_ask(checked: CheckedCall) -> bool:
     """Whether a person may be asked about a call. Does not call a condition that the tool has."""
     return checked.tool is CLARIFY or may_need_person(checked)
