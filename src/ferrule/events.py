@@ -350,7 +350,10 @@ class ModelFellBack(Event):
 
 
 class AttemptFailed(Event):
-    """An answer could not be used: discard its streamed pieces. The model is called again."""
+    """An answer could not be used: discard its streamed pieces.
+
+    The model is called again, unless this was the last attempt.
+    """
 
     reason: str
     attempt: int

@@ -111,8 +111,8 @@ class Screen:
                 self._end_thought()
                 self._think(text)
             case events.AttemptFailed(reason=reason):
-                text = "The answer could not be used; asking the model again."
-                self._line("", f"{text} {one_line(reason, 200)}", "yellow")
+                text = f"The answer could not be used: {one_line(reason, 200)}"
+                self._line("", text, "yellow")
             case events.CallStarted(call=call):
                 self._call(call)
             case events.CallProgress():

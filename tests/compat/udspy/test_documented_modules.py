@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -650,6 +650,13 @@ class Recorder(BaseCallback):
 
     def on_module_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
         self.told.append(("end", outputs["answer"], exception))
+
+
+@pytest.mark.parametrize("wrong", [3, BaseCallback(), "callback"])
+def test_callbacks_that_are_not_a_list_are_refused_wherever_they_are_given(wrong: Any) -> None:
+    for give in (settings.configure, settings.context, partial(Predict, QA), partial(ReAct, QA)):
+        with pytest.raises(ferrule.errors.ConfigurationError, match="`callbacks` takes a list"):
+            give(callbacks=wrong)
 
 
 @pytest.mark.parametrize("where", ["settings", "context", "module"])

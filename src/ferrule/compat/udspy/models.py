@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import ferrule
 from ferrule.concurrency.offload import run_async
+from ferrule.errors import ConfigurationError, shown
 from ferrule.models.providers import PROVIDERS
 from ferrule.models.wires.any_answer import response_of
 from ferrule.models.wires.openai_chat import render
@@ -256,6 +257,13 @@ def _inputs(arguments):
     return {**arguments, "args": (), "kwargs": dict(arguments)}
 
 
+def hooks_of(callbacks):
+    """Make observers of the core from udspy's callbacks."""
+    if not isinstance(callbacks, (list, tuple)):
+        raise ConfigurationError(f"`callbacks` takes a list, found {shown(callbacks)}.")
+    return [Hooks(callback) for callback in callbacks]
+
+
 class Settings:
     """The core's settings. Sampling settings are kept apart, and go to each call of a module."""
 
@@ -308,7 +316,7 @@ class Settings:
             lm = LM(model or "gpt-4o-mini", api_key, base_url)
         changes = {}
         if callbacks is not None:
-            changes["callbacks"] = [Hooks(callback) for callback in callbacks]
+            changes["callbacks"] = hooks_of(callbacks)
         if lm is not None:
             changes["lm"] = lm
         if defaults:

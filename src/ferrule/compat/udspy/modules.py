@@ -159,7 +159,7 @@ class Module(ferrule.Module):
             lm = changes.get("lm", models.settings.lm)
             changes["lm"] = lm.copy(**models.settings.default_kwargs)
         if self.callbacks:
-            changes["callbacks"] = [models.Hooks(callback) for callback in self.callbacks]
+            changes["callbacks"] = models.hooks_of(self.callbacks)
         return ferrule.context(**changes)
 
     @contextmanager
@@ -276,6 +276,8 @@ class _WithTools(Module):
             args = (_with_udspys_names(args[0]), *args[1:])
         else:
             options["tools"] = _with_udspys_names(options.get("tools") or ())
+        if callbacks is not None:
+            models.hooks_of(callbacks)  # refuses what is not a list
         super().__init__(signature, *args, **options)
         self.adapter = adapter or values.ChatAdapter()
         self.model, self.callbacks = model, callbacks
