@@ -333,6 +333,26 @@ class ConfigurationError(FerruleError, ValueError):
     """A setting is missing, invalid, or contradicts another one."""
 
 
+@contextmanager
+def importing(needs: str) -> Generator[None]:
+    """Import optional packages in this block.
+
+    Raises `ConfigurationError` if that fails, with `needs`: what needs which package, and the
+    command that installs it.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(import_problem(needs, error)) from error
+
+
+def import_problem(needs: str, error: ImportError) -> str:
+    """What to say about an optional package that is missing, or installed and broken."""
+    if isinstance(error, ModuleNotFoundError):
+        return needs
+    return f"{needs} It is installed, but cannot be imported: {error}"
+
+
 class MissingKeyError(ConfigurationError):
     """A provider's key is not set. The message names the environment variable."""
 

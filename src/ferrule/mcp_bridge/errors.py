@@ -18,6 +18,7 @@ from ferrule.errors import (
     MCPError,
     MCPProtocolError,
     MCPTimeoutError,
+    import_problem,
 )
 from ferrule.mcp_bridge.redact import redact
 from ferrule.tools.mcp.safety import scrub
@@ -80,12 +81,13 @@ class HandshakeError(Exception):
 
 
 class MissingExtraError(ConfigurationError, ImportError):
-    """The `mcp` package is not installed."""
+    """The `mcp` package cannot be imported."""
 
 
 def missing_extra(cause: ImportError) -> ConfigurationError:
     """The error for an installation without the extra; also an `ImportError`."""
-    error = MissingExtraError("MCP servers need the MCP SDK: pip install 'ferrule[mcp]'.")
+    needs = "MCP servers need the MCP SDK: pip install 'ferrule[mcp]'."
+    error = MissingExtraError(import_problem(needs, cause))
     error.__cause__ = cause
     return error
 

@@ -19,6 +19,7 @@ from ferrule.errors import (
     MissingKeyError,
     UnavailableError,
     check_flag,
+    importing,
 )
 from ferrule.models.learning import Learned, LearningLM
 from ferrule.models.model import check_text_calls
@@ -238,12 +239,8 @@ class LM(LearningLM):
         """
         from ferrule.models.client import ClientLM
 
-        try:
+        with importing("This model needs litellm: pip install 'ferrule[litellm]'."):
             import litellm  # pyright: ignore[reportMissingImports]  an extra
-        except ImportError as error:
-            raise ConfigurationError(
-                "This model needs litellm: pip install 'ferrule[litellm]'."
-            ) from error
         return ClientLM(
             litellm,
             model,

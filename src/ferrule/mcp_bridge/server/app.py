@@ -315,7 +315,7 @@ def _changing_server() -> Any:
     """
     try:
         from mcp.server import NotificationOptions, Server
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise missing_extra(error) from error
 
     class ChangingServer(Server[Any]):

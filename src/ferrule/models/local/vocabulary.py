@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ferrule.errors import ConfigurationError, checks_keywords
+from ferrule.errors import ConfigurationError, checks_keywords, importing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -206,13 +206,8 @@ BYTES = Vocabulary([*(bytes([byte]) for byte in range(256)), b"</s>"], eos=[256]
 
 def engine() -> Any:
     """Import `llguidance`. Raises `ConfigurationError` if it is not installed."""
-    try:
+    with importing("Constrained answers need llguidance: pip install 'ferrule[local]'."):
         import llguidance
-    except ImportError as error:
-        raise ConfigurationError(
-            "Constrained answers need llguidance, which is not installed. "
-            "Install it: pip install 'ferrule[local]'"
-        ) from error
     return llguidance
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct
 
 from ferrule.concurrency.forking import ForkLock, run_in_child
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, importing, shown
 from ferrule.programs.code_mode.stubs import MODULES
 from ferrule.record import CheckedStruct
 
@@ -403,13 +403,11 @@ def _pool() -> Any:
 
 
 def _import() -> Any:
-    try:
+    with importing(
+        "`calls=\"code\"` needs an interpreter: pip install 'ferrule[code]'. There are wheels for "
+        "Linux, macOS, and Windows on x86-64."
+    ):
         import pydantic_monty  # late: optional
-    except ImportError as error:
-        raise ConfigurationError(
-            "`calls=\"code\"` needs an interpreter: pip install 'ferrule[code]'. There are wheels "
-            "for Linux, macOS, and Windows on x86-64."
-        ) from error
     return cast("Any", pydantic_monty)
 
 

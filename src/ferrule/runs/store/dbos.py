@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.concurrency.connection import is_usable
-from ferrule.errors import ConfigurationError, checks_keywords, shown
+from ferrule.errors import ConfigurationError, checks_keywords, importing, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -364,10 +364,8 @@ def _check_connection(connection: Any, *_: object) -> None:
 
 
 def _load() -> Any:
-    try:
+    with importing("Workers need DBOS: pip install 'ferrule[dbos]'."):
         dbos, serialization = import_module("dbos"), import_module("dbos._serialization")
-    except ImportError as error:
-        raise ConfigurationError("Workers need DBOS: pip install 'ferrule[dbos]'.") from error
     # DBOS unpickles a row that says it is pickled, even if its serializer is another one. Then
     # anyone who may write to the table could run code in a worker.
     serialization.DefaultSerializer.deserialize = _refuse_pickle

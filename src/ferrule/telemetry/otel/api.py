@@ -6,7 +6,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import importing
 
 
 def own_version() -> str:
@@ -21,14 +21,9 @@ def own_version() -> str:
 
 def load_api() -> Any:
     """The functions and classes of the API; raises `ConfigurationError` if it is not installed."""
-    try:
+    with importing("`OTel()` needs the OpenTelemetry API: pip install 'ferrule[otel]'."):
         from opentelemetry import _logs, baggage, context, metrics, trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-    except ImportError as error:
-        raise ConfigurationError(
-            "`OTel()` needs the OpenTelemetry API, which is not installed. Install it: "
-            "`pip install 'ferrule[otel]'`."
-        ) from error
     # The classes of the global providers before there is an SDK: the API has a public name for that
     # of spans only.
     proxy_meters = getattr(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from ferrule.errors import ConfigurationError, ToolDefinitionError, ToolError, shown
+from ferrule.errors import ToolDefinitionError, ToolError, importing, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,10 +241,8 @@ def _text_of(path: Path) -> str:
 
 def _read_head(head: str, where: str) -> dict[str, Any]:
     """The fields of a head: texts, as in `skills-ref`, except the map `metadata`."""
-    try:
+    with importing("Skills need PyYAML: pip install 'ferrule[skills]'."):
         yaml = import_module("yaml")
-    except ImportError:
-        raise ConfigurationError("Skills need PyYAML: pip install 'ferrule[skills]'") from None
     try:
         node = yaml.compose(head, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:

@@ -7,7 +7,7 @@ from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.errors import BadRequestError, ConfigurationError, importing
 from ferrule.models.local.backends.backend import PLAIN_TEMPLATE
 from ferrule.models.local.vocabulary import Vocabulary
 
@@ -33,13 +33,10 @@ class LlamaBackend:
     """A model in a GGUF file. Threads take turns with its context, token by token."""
 
     def __init__(self, path: str, *, context_tokens: int = 0, gpu_layers: int = -1) -> None:
-        try:
+        with importing(
+            "A GGUF model in this process needs llama-cpp-python: pip install llama-cpp-python."
+        ):
             library: Any = import_module("llama_cpp")
-        except ImportError as error:
-            raise ConfigurationError(
-                "A GGUF model in this process needs llama-cpp-python, which is not installed. "
-                "Install it: pip install llama-cpp-python"
-            ) from error
         self._library = library
         try:
             self.model: Any = library.Llama(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
+from inspect import signature
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.errors import BadRequestError, ConfigurationError, importing
 from ferrule.models.local.backends.backend import PLAIN_TEMPLATE
 from ferrule.models.local.vocabulary import Vocabulary
 
@@ -29,10 +30,8 @@ class TransformersBackend:
     """A causal language model and its tokenizer, from a folder or the Hugging Face Hub."""
 
     def __init__(self, source: str, *, device: str | None = None, dtype: str = "auto") -> None:
-        try:
+        with importing(_NEEDED):
             torch, transformers = import_module("torch"), import_module("transformers")
-        except ImportError as error:
-            raise ConfigurationError(_NEEDED) from error
         self._torch: Any = torch
         self._transformers: Any = transformers
         try:
@@ -43,6 +42,9 @@ class TransformersBackend:
                 f"The model {source!r} could not be loaded: {str(error).strip()}"
             ) from error
         self.model.to(device or _best_device(torch)).eval()
+        # The second name is that of older versions, and of models that bring their own code.
+        takes_cache = "cache" in signature(self.model.forward).parameters
+        self._cache_name = "cache" if takes_cache else "past_key_values"
         self._lock = Lock()
         self._vocabulary: Vocabulary | None = None
         config = self.model.config.get_text_config()
@@ -126,9 +128,13 @@ class TransformersBackend:
         for _ in range(sampling.max_tokens or 1):
             with self._lock, torch.inference_mode():
                 output = self.model(
-                    input_ids=new_tokens, past_key_values=cache, use_cache=True, logits_to_keep=1
+                    input_ids=new_tokens,
+                    use_cache=True,
+                    logits_to_keep=1,
+                    **{self._cache_name: cache},
                 )
-                cache, scores = output.past_key_values, output.logits[:, -1].float()
+                cache = output[self._cache_name]
+                scores = output.logits[:, -1].float()
                 # The matrix of a model may be padded: these scores belong to no token.
                 scores[:, len(self.tokenizer) :] = -torch.inf
                 if matcher is not None:

@@ -7,18 +7,14 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, importing
 from ferrule.net.loopback import is_loopback
 
 
 def load_psycopg() -> Any:
     """Import psycopg. Its types are not used: ferrule is type-checked without it, too."""
-    try:
+    with importing("`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'."):
         return import_module("psycopg")
-    except ImportError as error:
-        raise ConfigurationError(
-            "`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'."
-        ) from error
 
 
 def check_dsn(dsn: str) -> None:
