@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from ferrule import (
     Decision,
@@ -391,6 +392,38 @@ def test_a_call_that_ran_with_changed_arguments_keeps_its_result_in_any_version(
         "booked Ritz",
     ]
     assert "A person changed the arguments to" in contents(again)[0][0]
+
+
+def test_stars_are_no_secret_of_a_call_that_no_longer_fits() -> None:
+    """The edit replaces all arguments, so stars in it stand for nothing that was shown."""
+    entered: list[str] = []
+
+    @tool(require_confirmation=True)
+    def enter(pin: SecretStr) -> str:
+        """Enter."""
+        raise AssertionError
+
+    @tool(name="enter", require_confirmation=True)
+    def enter_house(house: str, code: SecretStr) -> str:
+        """Enter."""
+        entered.append(f"{house} {code.get_secret_value()}")
+        return "entered"
+
+    turns = [
+        {"name": "enter", "args": {"pin": "1234"}},
+        {"name": "finish", "args": {"answer": "done"}},
+    ]
+    with context(lm=ScriptedLM(turns)):
+        run = ReAct("question -> answer", [enter]).start(question="q")
+        again = Run.from_json(run.to_json(), ReAct("question -> answer", [enter_house])).resume()
+        for code in ("**********", "1234"):
+            [question] = again.pending
+            assert question.kind == "migration"
+            assert entered == []
+            again.answer(question.edit({"house": "A", "code": code}))
+            again.resume()
+    assert again.prediction.answer == "done"
+    assert entered == ["A 1234"]
 
 
 @pytest.mark.parametrize("version", [pay_five, None])

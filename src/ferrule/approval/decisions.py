@@ -346,12 +346,10 @@ def allowed_call(checked: CheckedCall, decision: Decision, *, has_run: bool | No
 
 def _edited_arguments(checked: CheckedCall, decision: Decision) -> CheckedArguments:
     tool = checked.tool
+    before = checked.arguments
     if checked.misfit:  # an edit then replaces all arguments
-        arguments = tool.prepare(decision.args)
-    else:
-        arguments = edit_arguments(
-            checked.arguments, decision.args, tool.prepare, removed=decision.removed
-        )
+        before = CheckedArguments((), {}, {})
+    arguments = edit_arguments(before, decision.args, tool, removed=decision.removed)
     if decision.kind == "approve":
         for name, value in decision.args.items():
             if arguments.shown.get(name) != value:

@@ -9,8 +9,8 @@ there is one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,11 +24,8 @@ from ferrule.approval.rulings import needs_person
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import has_json_form
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
-from ferrule.values.calls.call import CheckedArguments, ToolCall
+from ferrule.values.calls.call import CheckedArguments, ToolCall, ToolSpec
 from ferrule.values.calls.edit import Coerced, edit_arguments
-
-if TYPE_CHECKING:
-    from ferrule.values.calls.call import ToolSpec
 
 _MOST_QUESTIONS = 10_000
 """The number of questions kept. The oldest are dropped first, with their decisions."""
@@ -52,7 +49,7 @@ class Asked(Struct):
     arguments: _CallArguments
     question: Question
     checked: CheckedArguments
-    prepare: Callable[[dict[str, Any]], CheckedArguments]
+    tool: ToolSpec
     decision: Decision | None = None
     is_used: bool = False
 
@@ -129,7 +126,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         checked = asked.checked  # the arguments that the person saw
     if decision.kind == "approve":
         return checked
-    return edit_arguments(checked, decision.args, tool.prepare, removed=decision.removed)
+    return edit_arguments(checked, decision.args, tool, removed=decision.removed)
 
 
 def asked_directly(question_id: str) -> Asked | None:
@@ -151,7 +148,7 @@ def decide_directly(decision: Decision) -> None:
     """
     asked = _table[decision.question_id]
     if decision.kind == "edit":
-        edit_arguments(asked.checked, decision.args, asked.prepare, removed=decision.removed)
+        edit_arguments(asked.checked, decision.args, asked.tool, removed=decision.removed)
     if decision.grant is not None:
         raise DecisionError(
             "A grant applies to a run, and this call was made outside any run: approve each call."
@@ -203,7 +200,7 @@ def _ask(
         secrets.token_hex(10),
         tool_fingerprint(tool, checked.shown),
     )
-    _table[question.id] = Asked(key, arguments, question, checked, tool.prepare)
+    _table[question.id] = Asked(key, arguments, question, checked, tool)
     while len(_table) > _MOST_QUESTIONS:
         del _table[next(iter(_table))]
     error = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)

@@ -111,7 +111,7 @@ def as_begun(checked: CheckedCall, start: Entry) -> CheckedCall:
         factory_made = made_anew(arguments, checked.call.args, tool.prepare)
         if not differing.keys() <= factory_made.keys():
             return checked
-        same = replace(checked, arguments=edit_arguments(arguments, differing, tool.prepare))
+        same = replace(checked, arguments=edit_arguments(arguments, differing, tool))
     except (ToolArgumentsError, StoreError):
         return checked
     if same.digest != start.digest:

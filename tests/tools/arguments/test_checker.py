@@ -747,5 +747,5 @@ def test_an_edit_of_one_argument_keeps_the_lists_beside_it():
         return f"{guests} {nights}"
 
     tool = Tool(book)
-    edited = edit_arguments(tool.prepare({"guests": ["Ada"]}), {"nights": 2}, tool.prepare)
+    edited = edit_arguments(tool.prepare({"guests": ["Ada"]}), {"nights": 2}, tool)
     assert (edited.named, edited.shown) == ({"guests": ["Ada"], "nights": 2},) * 2

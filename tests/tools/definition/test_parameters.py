@@ -363,7 +363,7 @@ def test_a_parameter_with_several_aliases_is_known_by_each():
     assert edit_arguments(
         made.prepare({"seatNumber": "1A"}),
         {"seat": "2B"},
-        made.prepare,
+        made,
     ).named == {"seat": "2B", "tags": []}
 
 

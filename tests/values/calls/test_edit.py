@@ -67,7 +67,7 @@ class Boxed:
 def editing(function, args, changes, schema=None):
     made = Tool(function, args=schema)
     before = made.prepare(args)
-    return before, edit_arguments(before, changes, made.prepare), made
+    return before, edit_arguments(before, changes, made), made
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_what_was_edited_is_checked_anew_once():
     before, after, made = editing(use, {"x": 3, "price": {"cents": 5}}, {"x": "4"})
     assert (before.shown["x"], after.shown["x"], after.named["x"]) == (6, 8, 8)
     with pytest.raises(ToolArgumentsError, match="expected an integer"):
-        edit_arguments(before, {"x": "four"}, made.prepare)
+        edit_arguments(before, {"x": "four"}, made)
     with pytest.raises(ToolArgumentsError, match="no such argument"):
-        edit_arguments(before, {"y": 1}, made.prepare)
+        edit_arguments(before, {"y": 1}, made)
 
 
 def test_a_default_that_is_made_anew_each_time_stays_the_one_that_was_shown():
@@ -125,9 +125,9 @@ def test_an_edit_may_use_the_name_or_the_alias_of_what_was_given(name):
     def use(x: Doubled, kind: int = Field(default=1, alias="type")): ...
 
     made = Tool(use)
-    edited = edit_arguments(made.prepare({"x": 1, "type": 2}), {name: "5"}, made.prepare)
+    edited = edit_arguments(made.prepare({"x": 1, "type": 2}), {name: "5"}, made)
     assert (edited.named, edited.shown) == ({"x": 2, "kind": 5}, {"x": 2, "kind": 5})
-    again = edit_arguments(edited, {"type": 6}, made.prepare)
+    again = edit_arguments(edited, {"type": 6}, made)
     assert again.named == {"x": 2, "kind": 6}
 
 
@@ -179,6 +179,82 @@ def test_a_secret_that_comes_back_as_its_stars_is_no_change():
         assert after.named["secret"].get_secret_value() == "t"
 
 
+class Card(BaseModel):
+    owner: str
+    number: SecretStr
+
+
+STARS = "**********"
+
+
+def paid_with(cards, changes, removed=()):
+    """The cards, as owner and number, with which an edited call runs."""
+
+    def pay(cards: list[Card], spare: list[SecretStr] = [], by_name: dict[str, SecretStr] = {}):
+        numbers = [(card.owner, card.number.get_secret_value()) for card in cards]
+        return numbers, *[value.get_secret_value() for value in [*spare, *by_name.values()]]
+
+    made = Tool(pay)
+    given = [{"owner": owner, "number": number} for owner, number in cards]
+    before = made.prepare({"cards": given, "spare": ["s", "t"], "by_name": {"a": "A", "b": "B"}})
+    after = edit_arguments(before, changes, made, removed=removed)
+    return made.invoke(after)[0]
+
+
+def card(owner: str) -> dict[str, str]:
+    return {"owner": owner, "number": STARS}
+
+
+ANN_AND_BOB = [("ann", "1111"), ("bob", "2222")]
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        (["bob"], [("bob", "2222")]),
+        (["bob", "ann"], [("bob", "2222"), ("ann", "1111")]),
+        (["bob", "bob"], [("bob", "2222"), ("bob", "2222")]),
+        (["anna", "bob"], [("anna", "1111"), ("bob", "2222")]),
+        (["anna", "rob"], [("anna", "1111"), ("rob", "2222")]),
+    ],
+)
+def test_a_secret_stays_with_the_item_of_a_list_that_it_was_shown_in(owners, expected):
+    """Items that were moved had the secret of their new place, so the wrong card was charged."""
+    assert paid_with(ANN_AND_BOB, {"cards": [card(owner) for owner in owners]}) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cards": [card("anna")]},  # of two items, one is gone and one was changed
+        {"cards": [card("bob"), card("zoe")]},
+        {"cards": [card("ann"), card("bob"), card("zoe")]},
+        {"spare": [STARS]},  # one of two equal ones is gone
+        {"spare": ["new", STARS, STARS]},
+        {"by_name": {"z": STARS, "b": STARS}},
+    ],
+)
+def test_stars_that_stand_for_no_secret_are_refused(changes):
+    """The call would run with the stars in place of a secret."""
+    with pytest.raises(ToolArgumentsError, match="Write the secret"):
+        paid_with(ANN_AND_BOB, changes)
+
+
+def test_equal_items_of_a_list_keep_their_secrets_where_they_stand():
+    cards = [("ann", "1111"), ("ann", "2222"), ("bob", "3333")]
+    changed = [card("ann"), card("ann"), {"owner": "bob", "number": "4444"}]
+    assert paid_with(cards, {"cards": changed}) == [*cards[:2], ("bob", "4444")]
+    same = [("ann", "1111"), ("ann", "1111"), ("bob", "3333")]
+    assert paid_with(same, {"cards": [card("bob"), card("ann")]}) == [same[2], same[0]]
+
+
+def test_ten_stars_that_are_a_plain_text_are_a_text():
+    def write(title: str, lines: list[str]): ...
+
+    _, after, _ = editing(write, {"title": "a", "lines": []}, {"title": STARS, "lines": [STARS]})
+    assert after.named == {"title": STARS, "lines": [STARS]}
+
+
 def test_a_model_is_shown_and_edited_under_the_names_of_its_schema():
     """A field that came back under the name in which its model is written was lost, and the call
     ran with the default.
@@ -219,7 +295,7 @@ def test_a_schema_given_by_hand_is_asked_about_the_edited_call_too():
     before, after, made = editing(pay, {"amount": 5}, {"note": "n"}, schema)
     assert after.named == {"amount": timedelta(seconds=5), "note": "n"}
     with pytest.raises(ToolArgumentsError, match="over the maximum"):
-        edit_arguments(before, {"amount": 90}, made.prepare)
+        edit_arguments(before, {"amount": 90}, made)
 
 
 @given(st.integers(), st.integers(), st.booleans())

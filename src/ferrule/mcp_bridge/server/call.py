@@ -196,7 +196,7 @@ class CallRunner:
         arguments = served.tool.prepare(call.args)
         earlier = _arguments_in(state, served.name)
         if earlier:
-            arguments = edit_arguments(arguments, earlier, served.tool.prepare)
+            arguments = edit_arguments(arguments, earlier, served.tool)
         checked = CheckedCall(call, served.tool, arguments)
         verdict, reason = self._verdict(served, checked)
         if verdict == "deny":

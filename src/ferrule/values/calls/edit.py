@@ -3,21 +3,40 @@
 Edited arguments are checked. Checking a value twice may change it (a validator that doubles, a
 serialiser that rounds), so the other arguments are checked as the model gave them, and run as the
 person saw them.
+
+A person sees stars in place of a secret, and sends them back with what was changed. Stars stand for
+the secret of the place where they were shown. The items of a list have no such place once one was
+moved or left out: there, an item that comes back as it was shown keeps its secret, wherever it is
+now. No secret ever becomes the stars themselves: an edit in which they stand for nothing is
+refused, and the person is asked again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import field
+from pydantic import BaseModel
 
 from ferrule.encoding.encode import is_masked
+from ferrule.errors import ToolArgumentsError
 from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import is_list, is_object
 from ferrule.values.calls.call import CheckedArguments
+from ferrule.values.calls.secrets import STARS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ferrule.values.calls.call import ToolSpec
+
+
+_MEANINGLESS = (
+    "the stars do not say which secret they stand for. Write the secret itself, or leave the "
+    "argument as it was shown"
+)
 
 
 class Coerced(PartlyCompared, CheckedArguments):
@@ -45,13 +64,13 @@ class Coerced(PartlyCompared, CheckedArguments):
 def edit_arguments(
     arguments: CheckedArguments,
     changes: Mapping[str, Any],
-    prepare: Callable[[dict[str, Any]], CheckedArguments],
+    tool: ToolSpec,
     *,
     removed: Iterable[str] = (),
 ) -> CheckedArguments:
-    """Return the arguments with these changes, without those `removed`, checked by `prepare`.
+    """Return the arguments with these changes, without those `removed`, checked by the tool.
 
-    Raises `ToolArgumentsError` for invalid values.
+    Raises `ToolArgumentsError` for invalid values, and for stars in place of an unknown secret.
     """
     originals, values_before = _origin(arguments)
     aliases: Mapping[str, str] = {}
@@ -74,8 +93,15 @@ def edit_arguments(
     originals = {
         name: value for name, value in originals.items() if name not in replaced | left_out
     }
-    checked = prepare({**originals, **new_values})
+    checked = tool.prepare({**originals, **new_values})
     originals_after, values_after = _origin(checked)
+    stars = [
+        path
+        for name in new_values
+        for path in _starred(values_after.get(parameter_of[name]), parameter_of[name])
+    ]
+    if stars:
+        raise ToolArgumentsError(tool.name, [(path, _MEANINGLESS) for path in stars])
 
     # A name that the check newly lists among the originals was edited under its alias.
     unchanged = {
@@ -119,14 +145,52 @@ def _unmasked(new: Any, shown: Any, original: Any) -> Any:
             name: _unmasked(value, shown.get(name), original[name]) if name in original else value
             for name, value in new.items()
         }
-    if (
-        is_list(new)
-        and is_list(shown)
-        and is_list(original)
-        and len(new) == len(shown) == len(original)
-    ):
-        return [_unmasked(*triple) for triple in zip(new, shown, original, strict=True)]
+    if is_list(new) and is_list(shown) and is_list(original) and len(shown) == len(original):
+        return [
+            _unmasked(item, *_item_before(new, index, shown, original))
+            for index, item in enumerate(new)
+        ]
     return new
+
+
+def _item_before(
+    new: list[Any], index: int, shown: list[Any], original: list[Any]
+) -> tuple[Any, Any]:
+    """The item of which an item of the edited list is a version, as shown and as given.
+
+    None for an item that may be a version of several, or of none.
+    """
+    item = new[index]
+    if not is_masked(item):
+        return None, None
+    is_as_long = len(new) == len(shown)
+    if is_as_long and item == shown[index]:
+        return item, original[index]
+    equal = [given for before, given in zip(shown, original, strict=True) if before == item]
+    if equal and all(given == equal[0] for given in equal):
+        return item, equal[0]  # it was moved, or others were left out
+    if is_as_long and not equal and shown[index] not in new:
+        return shown[index], original[index]  # it was changed where it is
+    return None, None
+
+
+def _starred(value: Any, path: str) -> Iterator[str]:
+    """The paths of the secrets in a checked value whose text is the stars."""
+    if hasattr(value, "get_secret_value"):
+        if value.get_secret_value() in {STARS, STARS.encode()}:
+            yield path
+        return
+    members: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        members = cast("Mapping[Any, Any]", value).items()
+    elif isinstance(value, BaseModel):
+        members = value
+    elif is_dataclass(value) and hasattr(value, "__dict__"):
+        members = vars(value).items()
+    elif isinstance(value, Collection) and not isinstance(value, (str, bytes, bytearray)):
+        members = enumerate(cast("Collection[Any]", value))
+    for name, member in members:
+        yield from _starred(member, f"{path}.{name}")
 
 
 def made_anew(
