@@ -57,7 +57,7 @@ import re
 from contextlib import contextmanager
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         Sequence,
     )
     from types import FunctionType
+    from typing import Self
 
 __all__ = [
     "AdapterParseError",
@@ -236,6 +237,27 @@ class FerruleError(Exception):
     Other exceptions that end a run get this attribute and `cost`, too."""
     cost: float | None = None
     """The cost of that run in US dollars, or None if it is unknown."""
+    _made_of: ClassVar[tuple[str, ...]] = ()
+    """The arguments of `__init__` that a stored run keeps of its error; none for a text alone.
+
+    They are attributes of the same names, or `message`."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The arguments with which an equal error is made, for a run that is stored."""
+        facts = {name: getattr(self, name, None) for name in self._made_of}
+        if "message" in facts:
+            facts["message"] = str(self)
+        return facts
+
+    @classmethod
+    def made_again(cls, text: str, facts: Mapping[str, Any]) -> Self:
+        """An error of a stored run, from its text and its `facts`."""
+        if not facts:
+            return cls(text)
+        error = cls(**facts)
+        error.args = (text,)  # as it was, also where a newer version words it otherwise
+        return error
 
     def __init_subclass__(cls) -> None:
         if "code" not in vars(cls):
@@ -322,11 +344,12 @@ class InputError(FerruleError, ValueError, TypeError):
     """
 
     problems: Sequence[tuple[str, str]] = ()
+    _made_of = ("message", "problems")
 
     @checks_keywords
     def __init__(self, message: str = "", problems: Iterable[tuple[str, str]] = ()) -> None:
         super().__init__(message)
-        self.problems = tuple(problems)
+        self.problems = _pairs(problems)
 
 
 class ConfigurationError(FerruleError, ValueError):
@@ -376,6 +399,8 @@ class ToolCallError(BoundaryError):
     `index` is its place in a list, `tool` its tool if known, `reason` one word.
     """
 
+    _made_of = ("code", "message", "raw", "index", "tool", "reason")
+
     @checks_keywords
     def __init__(
         self,
@@ -396,8 +421,10 @@ class AdapterParseError(BoundaryError):
 
     `text` is the whole answer, `raw` the part that `code` is about. `problems` holds pairs `(field,
     problem)`, `parsed` the outputs that could be parsed, and `absent` the names of outputs missing
-    from the answer. `signature` is None if the adapter got none.
+    from the answer. `signature` is None if the adapter got none, and in a run that was loaded.
     """
+
+    _made_of = ("adapter", "text", "problems", "parsed", "absent", "code", "raw")
 
     @checks_keywords
     def __init__(
@@ -414,7 +441,7 @@ class AdapterParseError(BoundaryError):
     ) -> None:
         self.adapter = adapter
         self.text = text
-        self.problems = tuple(problems)
+        self.problems = _pairs(problems)
         self.signature = signature
         self.parsed = dict(parsed or {})
         self.absent = frozenset(absent)
@@ -453,6 +480,8 @@ class ToolLoadError(ToolDefinitionError):
 class UnknownToolError(ToolError, ValueError):
     """No tool has this name; `names` are the available ones."""
 
+    _made_of = ("name", "names")
+
     def __init__(self, name: str, names: Sequence[str]) -> None:
         self.name, self.names = name, tuple(names)
         known = ", ".join(f"`{known_name}`" for known_name in self.names) or "none"
@@ -465,13 +494,20 @@ class ToolArgumentsError(ToolError, ValueError):
     `problems` holds pairs `(path, text)`: a dotted path (`filters.0`), or `""` for the whole.
     """
 
+    _made_of = ("tool", "problems", "expected")
+
     @checks_keywords
     def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
-        self.tool, self.problems, self.expected = tool, tuple(problems), expected
+        self.tool, self.problems, self.expected = tool, _pairs(problems), expected
         lines = [f"Call to `{tool}` was not run. Fix and call again:", *_lines(self.problems)]
         if expected:
             lines.append(f"Expected: {expected}")
         super().__init__("\n".join(lines))
+
+
+def _pairs(problems: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The problems as tuples; those of a stored error are lists."""
+    return tuple([(place, problem) for place, problem in problems])
 
 
 def _lines(problems: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -498,6 +534,8 @@ class ToolTimeoutError(ToolError, TimeoutError):
 
     The thread of a sync tool is abandoned and may still run.
     """
+
+    _made_of = ("tool", "timeout_s")
 
     @checks_keywords
     def __init__(
@@ -564,6 +602,8 @@ class ConfirmationRejected(FerruleError):
     A direct call is made outside a run, or through `call_tool`.
     """
 
+    _made_of = ("message", "confirmation_id")
+
     @checks_keywords
     def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
         self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call
@@ -572,6 +612,8 @@ class ConfirmationRejected(FerruleError):
 
 class LMError(FerruleError):
     """A model could not answer. `provider`, `status` and `request_id` are None if unknown."""
+
+    _made_of = ("message", "provider", "status", "request_id", "retry_after_s")
 
     @checks_keywords
     def __init__(
@@ -654,6 +696,11 @@ class MCPError(FerruleError):
     `retry_after_s`; JSON-RPC errors have `data`, and a number as `code`.
     """
 
+    _made_of = (
+        *("message", "server", "tool", "phase", "code", "may_have_run"),
+        *("status", "retry_after_s", "data"),
+    )
+
     @checks_keywords
     def __init__(
         self,
@@ -713,6 +760,8 @@ class TooManyFaultsError(RunError):
     `faults` are the messages that it got about them.
     """
 
+    _made_of = ("faults",)
+
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
         last = self.faults[-1] if self.faults else ""
@@ -727,6 +776,8 @@ class TooManyFaultsError(RunError):
 
 class MaxTurnsReachedError(RunError, RuntimeError):
     """`Predict` with tools ran out of turns; `pending` are the calls the model still wanted."""
+
+    _made_of = ("max_turns", "pending")
 
     def __init__(self, max_turns: int, pending: Sequence[Any]) -> None:
         self.max_turns, self.pending = max_turns, tuple(pending)
@@ -811,6 +862,8 @@ class UnknownOutcomeError(RunError):
 class ReplayMismatchError(RunError):
     """A program differs from its journal: it changed, or it is not deterministic."""
 
+    _made_of = ("at", "recorded", "found")
+
     @checks_keywords
     def __init__(self, at: str, recorded: str, found: str, *, is_done: bool = False) -> None:
         self.at, self.recorded, self.found = at, recorded, found
@@ -837,6 +890,8 @@ class DecisionError(RunError, ValueError):
     - `"early"`: the call does not wait yet. The same result is accepted in a moment.
     - `"unfit"`: anything else; another decision may be accepted.
     """
+
+    _made_of = ("message", "reason")
 
     @checks_keywords
     def __init__(self, message: str, *, reason: str = "unfit") -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, fields
 
 from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import jsonable
-from ferrule.errors import LimitReachedError, LMError
+from ferrule.errors import FerruleError, LimitReachedError, LMError
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.content.type import Type
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
 FACTS = ("provider", "status", "request_id", "retry_after_s")
-"""The details of a model error, in addition to its class and its text."""
+"""The details of a model error in an event, in addition to its class and its text."""
 
 _RESPONSE_FIELDS = [
     name for name in Response.__struct_fields__ if name not in {"body", "answered_by"}
@@ -146,26 +146,30 @@ def result_form(result: ToolResult) -> dict[str, Any]:
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
-    """The storable part of an error: its class, its text, and the details of two kinds.
+    """An error for readers of events: its class, its text, and the details of two kinds.
 
     Those are a model error's, and the name and the value of a limit. A model error of a class that
-    a user derived is stored as ferrule's class, because a replay has to raise an error that it can
-    import.
+    a user derived has the name of ferrule's class.
     """
     facts: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
     if isinstance(error, LimitReachedError):
         return {**facts, **error.facts}
     if not isinstance(error, LMError):
         return facts
-    for error_class in type(error).__mro__:
-        if error_class.__module__ == LMError.__module__:
-            facts["type"] = error_class.__name__
-            break
+    facts["type"] = our_class(error).__name__
     for name in FACTS:
         value = getattr(error, name, None)
         if value is not None:
             facts[name] = value
     return facts
+
+
+def our_class(error: FerruleError) -> type[FerruleError]:
+    """The class of `ferrule.errors` that an error has, or from which a user derived its class."""
+    for error_class in type(error).__mro__:
+        if error_class.__module__ == FerruleError.__module__:
+            return cast("type[FerruleError]", error_class)
+    return FerruleError
 
 
 def record_form(record: Struct) -> dict[str, Any]:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule import errors
 from ferrule.approval.question import Decision
-from ferrule.errors import LMError, RateLimitError, RunCancelledError, RunError, StoreError
-from ferrule.runs.journal.encode import entry_text, error_facts, read_entry, read_error
+from ferrule.errors import (
+    AdapterParseError,
+    FerruleError,
+    LMError,
+    RateLimitError,
+    RunError,
+    StoreError,
+    UnknownToolError,
+)
+from ferrule.runs.journal.encode import entry_text, error_form, read_entry, read_error
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.text_calls.drafts import CallFault
@@ -20,6 +31,61 @@ from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal_1.jsonl"
+ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, FerruleError) and kind is not FerruleError
+]
+_FROM_A_MODEL: dict[str, Any] = {
+    "message": "m",
+    "provider": "p",
+    "status": 429,
+    "request_id": "r",
+    "retry_after_s": 2.0,
+}
+_FROM_A_SERVER: dict[str, Any] = {
+    "message": "m",
+    "server": "s",
+    "tool": "t",
+    "phase": "call",
+    "code": -32602,
+    "may_have_run": False,
+    "status": 503,
+    "retry_after_s": 1.5,
+    "data": {"a": [1]},
+}
+PROBLEMS = [("a", "is missing"), ("", "too many")]
+MADE_OF: dict[str, dict[str, Any]] = {
+    **{kind.__name__: _FROM_A_MODEL for kind in ERRORS if issubclass(kind, LMError)},
+    **{kind.__name__: _FROM_A_SERVER for kind in ERRORS if issubclass(kind, errors.MCPError)},
+    "InputError": {"message": "m", "problems": PROBLEMS},
+    "ToolCallError": {
+        "code": "c",
+        "message": "m",
+        "raw": {"a": None},
+        "index": 2,
+        "tool": "t",
+        "reason": "r",
+    },
+    "AdapterParseError": {
+        "adapter": "A",
+        "text": "junk",
+        "problems": PROBLEMS,
+        "parsed": {"b": 1},
+        "absent": ["a"],
+        "code": "c",
+        "raw": ["junk"],
+    },
+    "UnknownToolError": {"name": "ad", "names": ["add"]},
+    "ToolArgumentsError": {"tool": "t", "problems": PROBLEMS, "expected": "t()"},
+    "ToolTimeoutError": {"tool": "t", "timeout_s": 1.5, "abandoned": True},
+    "ConfirmationRejected": {"message": "no", "confirmation_id": "c1"},
+    "TooManyFaultsError": {"faults": ["one", "two"]},
+    "MaxTurnsReachedError": {"max_turns": 3, "pending": [ToolCall(name="t", args={"a": 1})]},
+    "LimitReachedError": {"name": "tokens", "limit": 0, "problem": "junk"},
+    "ReplayMismatchError": {"at": "0", "recorded": "a", "found": "b", "is_done": True},
+    "DecisionError": {"message": "late", "reason": "expired"},
+}
 FAULT = CallFault("invalid_tool_call_arguments", "no JSON", "{", 0)
 CALL = ToolCall(
     name="add",
@@ -96,7 +162,7 @@ def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() 
         2.0,
         None,
     )
-    assert error_facts(again) == error_facts(first)
+    assert error_form(again) == error_form(first)
 
 
 def test_a_users_own_model_error_comes_back_as_the_nearest_class_of_ours() -> None:
@@ -105,14 +171,47 @@ def test_a_users_own_model_error_comes_back_as_the_nearest_class_of_ours() -> No
     class MineError(RateLimitError):
         pass
 
-    assert type(read_error(error_facts(MineError("x")))) is RateLimitError
-    assert type(read_error(error_facts(LMError("x")))) is LMError
+    assert type(read_error(error_form(MineError("x")))) is RateLimitError
+    assert type(read_error(error_form(LMError("x")))) is LMError
 
 
-def test_other_errors_of_a_run_keep_their_text_and_ours_their_class() -> None:
-    """A failed run says why, also in another process."""
-    assert str(read_error(error_facts(KeyError("lost")))) == "KeyError: 'lost'"
-    assert type(read_error(error_facts(RunCancelledError("stop")))) is RunCancelledError
+@pytest.mark.parametrize("kind", ERRORS)
+def test_each_error_of_ours_comes_back_by_its_class_with_its_attributes(kind: Any) -> None:
+    """A process that loads a failed run handles its error as the one did in which it failed."""
+    arguments = MADE_OF.get(kind.__name__)
+    if arguments is None:
+        first = kind("why")
+    else:
+        first = kind(**arguments)
+    again = read_error(json.loads(json.dumps(error_form(first))))
+    assert (type(again), str(again)) == (kind, str(first))
+    assert vars(again) == vars(first)
+    assert (again.code, again.is_retryable) == (first.code, first.is_retryable)
+
+
+def test_what_json_cannot_hold_of_an_error_is_left_out() -> None:
+    first = AdapterParseError("A", "x", [], signature=int, parsed={"a": object()}, raw=object())
+    again: Any = read_error(error_form(first))
+    assert (type(again), str(again)) == (AdapterParseError, str(first))
+    assert (again.signature, again.parsed, again.raw) == (None, {}, "x")
+
+
+def test_other_errors_come_back_as_an_error_that_names_them() -> None:
+    """Also those that have the name of a class of ours, and those that ours cannot be made of."""
+
+    class StoreError(Exception):
+        pass
+
+    class MineError(FerruleError):
+        pass
+
+    class LeftError(UnknownToolError):
+        def __init__(self) -> None:
+            Exception.__init__(self, "left")
+
+    for error in (KeyError("lost"), StoreError("mine"), MineError("mine"), LeftError()):
+        again = read_error(error_form(error))
+        assert (type(again), str(again)) == (RunError, f"{type(error).__name__}: {error}")
 
 
 def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:

@@ -15,8 +15,15 @@ from ferrule.approval.decisions import read_decision
 from ferrule.approval.question import Question
 from ferrule.encoding.encode import is_exact, json_text
 from ferrule.encoding.stored import DAMAGE, check_fields, damaged, parse_object
-from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
-from ferrule.forms import FACTS, error_facts, record_fields, response_form, result_form
+from ferrule.errors import (
+    FerruleError,
+    LimitReachedError,
+    MaxTurnsReachedError,
+    RunError,
+    StoreError,
+    shown,
+)
+from ferrule.forms import call_form, our_class, record_fields, response_form, result_form
 from ferrule.runs.journal.entry import Entry
 from ferrule.text_calls.drafts import CallFault
 from ferrule.values.calls.call import ToolCall, ToolResult
@@ -33,14 +40,11 @@ if TYPE_CHECKING:
 _VERSION = 1
 PARTS: dict[str, type[Part]] = {"text": Text, "image": Image, "audio": Audio, "file": File}
 PART_NAMES: dict[Any, str] = {kind: name for name, kind in PARTS.items()}
-_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
-_LM_ERRORS = {name: kind for name, kind in _ERRORS.items() if issubclass(kind, LMError)}
-_PLAIN_ERRORS = {
+_ERRORS: dict[str, type[FerruleError]] = {
     name: kind
-    for name, kind in _ERRORS.items()
-    if issubclass(kind, RunError) and kind.__init__ is RunError.__init__
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, FerruleError)
 }
-"""Errors of runs that are made from their text alone."""
 
 
 def entry_text(entry: Entry) -> str:
@@ -99,7 +103,7 @@ def _value(entry: Entry) -> Any:
         case "model":
             return response_form(entry.value)
         case "failure":
-            return error_facts(entry.value)
+            return error_form(entry.value)
         case "result":
             return _result(entry.value)
         case "decision":
@@ -177,25 +181,50 @@ def _read_part(form: Mapping[str, Any]) -> Part:
     return PARTS[form["part"]](**{name: value for name, value in form.items() if name != "part"})
 
 
-def read_error(facts: Mapping[str, Any]) -> BaseException:
-    """Rebuild an error: a model error by its class, another as a `RunError` that names it."""
-    if facts["type"] == LimitReachedError.__name__:
-        return LimitReachedError(
-            facts["name"],
-            facts["limit"],
-            is_of_batch=facts.get("is_of_batch", False),
-            problem=facts.get("problem", ""),
-        )
-    kind = _LM_ERRORS.get(facts["type"])
-    if kind is None:
-        plain = _PLAIN_ERRORS.get(facts["type"])
-        if plain is not None:
-            return plain(facts["text"])
-        return RunError(f"{facts['type']}: {facts['text']}")
-    # The text is already complete: the class would add provider and status a second time.
-    error = kind.__new__(kind, facts["text"])
-    error.__dict__.update({"raw": None, **{name: facts.get(name) for name in FACTS}})
-    return error
+def error_form(error: BaseException) -> dict[str, Any]:
+    """An error as JSON data: the name of its class, its text, and what makes it again.
+
+    The last is `class`, a class of `ferrule.errors`, with `facts`: the error of a loaded run is
+    handled as that of the run itself, by its class and attributes. A class that a user derived is
+    stored as the one that it is derived from, because nothing is imported by a name in a file. All
+    other exceptions are restored as a `RunError` that names them.
+    """
+    form: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
+    if not isinstance(error, FerruleError):
+        return form
+    kind = our_class(error)
+    if kind is FerruleError:
+        return form
+    facts: dict[str, Any] = {}
+    for name, value in error.facts.items():
+        plain = _plain_fact(value)
+        if plain is not None and is_exact(plain):
+            facts[name] = plain
+    form |= {"class": kind.__name__, "facts": facts}
+    try:
+        read_error(form)
+    except (TypeError, ValueError):  # a fact of a user's class is missing, or of another type
+        return {"type": form["type"], "text": form["text"]}
+    return form
+
+
+def _plain_fact(value: Any) -> Any:
+    if isinstance(value, (tuple, frozenset, list)):
+        return [_plain_fact(item) for item in cast("Iterable[Any]", value)]
+    if isinstance(value, ToolCall):
+        return call_form(value)
+    return value
+
+
+def read_error(form: Mapping[str, Any]) -> BaseException:
+    """Rebuild an error from its `error_form`."""
+    if "class" not in form:
+        return RunError(f"{form['type']}: {form['text']}")
+    kind = _ERRORS[form["class"]]
+    facts = dict(form["facts"])
+    if issubclass(kind, MaxTurnsReachedError):
+        facts["pending"] = [_read_call(call) for call in facts["pending"]]
+    return kind.made_again(form["text"], facts)
 
 
 # -- questions

@@ -39,7 +39,7 @@ from ferrule.runs.journal.cut import forked_from
 from ferrule.runs.journal.encode import (
     PART_NAMES,
     PARTS,
-    error_facts,
+    error_form,
     read_error,
     read_question,
 )
@@ -94,7 +94,7 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     error = None
     if run.error is not None:
-        error = error_facts(run.error)
+        error = error_form(run.error)
     form: dict[str, Any] = {
         "ferrule_run": _VERSION,
         "id": run.id,

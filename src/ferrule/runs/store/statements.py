@@ -16,6 +16,7 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import StoreError
 from ferrule.forms import usage_form
+from ferrule.runs.journal.encode import error_form
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> N
 
 def park(db: Any, run_id: str, head: str, times: int) -> None:
     """Mark a run as failed, because it crashed its process too often."""
-    error = {"type": "StoreError", "text": f"crashed {times} times, and was marked as failed"}
+    error = error_form(StoreError(f"crashed {times} times, and was marked as failed"))
     with suppress(StoreError):  # an unreadable head may be the reason for the crashes
         head = json_text({**parse_object(head, "the head of a run"), "error": error})
     db.execute(

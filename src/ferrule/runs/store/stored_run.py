@@ -23,7 +23,7 @@ from ferrule.runs.cancelling import halt_calls
 from ferrule.runs.decisions import caller_notes
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.cut import messages_in
-from ferrule.runs.journal.encode import entry_text, read_entry
+from ferrule.runs.journal.encode import entry_text, error_form, read_entry
 from ferrule.runs.protocols import UnheardError
 from ferrule.runs.steering import send_again, untaken_messages
 from ferrule.runs.store.document import head_form, inputs_form
@@ -376,7 +376,7 @@ class StoredRun:
         head = head_form(run, self._inputs)
         has_exited = isinstance(run.error, KeyboardInterrupt | SystemExit)
         if self.requeues and has_exited and not self.requeues_exits and not run.cancelled:
-            error = {"type": "RunError", "text": f"its code exited with {run.error!r}"}
+            error = error_form(RunError(f"its code exited with {run.error!r}"))
             return "failed", json_text({**head, "status": "failed", "error": error})
         if self._is_without_progress(run, before[0]):
             return before
