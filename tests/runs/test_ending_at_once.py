@@ -131,12 +131,17 @@ class Stuck:
             yield "more"
             await asyncio.sleep(0.01)
 
+    def returns(self) -> str:
+        self.begin("returns")
+        return "on time"
+
     def pay(self) -> str:
         self.begin("pay")
         return "paid"
 
     def tools(self) -> dict[str, Tool]:
         made = [Tool(getattr(self, name), name, "Does something.") for name in HANGING]
+        made.append(Tool(self.returns, "returns", "Returns."))
         made.append(Tool(lambda: "quick", "quick", "Is quick."))
         made.append(Tool(self.pay, "pay", "Pays.", require_confirmation=True))
         return {each.name: each for each in made}
@@ -255,13 +260,14 @@ def test_a_run_that_its_store_cancels_ends_although_its_tool_hangs(
 
 def test_all_calls_of_a_step_have_their_grace(driver: str) -> None:
     """One that ends at once does not cut off one that is about to return."""
-    stuck = Stuck(expected=3)
+    stuck = Stuck(expected=4)
     with context(grace_s=60.0):
-        working = Working(stuck, turn("awaits", "asks", "quick", "asks"), driver=driver).at_work()
+        calls = turn("awaits", "asks", "returns", "asks")
+        working = Working(stuck, calls, driver=driver).at_work()
     working.run.cancel()
     assert working.ended() == "cancelled"
     results = [e.value.content for e in working.run.journal.entries if e.kind == "result"]
-    assert sorted(results) == ["cut short", "cut short", "quick"]
+    assert sorted(results) == ["cut short", "cut short", "on time"]
     stuck.free()
 
 

@@ -485,7 +485,7 @@ class _Turns(_WithTools):
             self._add_to_instructions(note)
         request = self.request()
         calls: tuple[ToolCall, ...] = ()
-        while not (yield from has_no_turn_left(self.turns_left)):
+        while not (yield from has_no_turn_left(self.asker.conditions, self.turns_left)):
             request = yield from self._listen(request)
             turn = self.turn
             fields, response = yield from self.ask(request)

@@ -19,7 +19,6 @@ from types import SimpleNamespace
 
 import ferrule
 from ferrule.concurrency.offload import run_async
-from ferrule.errors import ConfigurationError, shown
 from ferrule.models.providers import PROVIDERS
 from ferrule.models.wires.any_answer import response_of
 from ferrule.models.wires.openai_chat import render
@@ -225,6 +224,14 @@ class Hooks:
     def __init__(self, callback):
         self.callback = callback
 
+    @classmethod
+    def of(cls, callbacks):
+        if not isinstance(callbacks, (list, tuple)):
+            raise ferrule.errors.ConfigurationError(
+                f"`callbacks` takes a list, found {ferrule.errors.shown(callbacks)}."
+            )
+        return [cls(callback) for callback in callbacks]
+
     def on_module_start(self, call_id, module, inputs):
         self.callback.on_module_start(call_id=call_id, instance=module, inputs=_inputs(inputs))
 
@@ -255,13 +262,6 @@ class Hooks:
 def _inputs(arguments):
     """The arguments of a call by name, as udspy documents, and as `kwargs`, as it passes them."""
     return {**arguments, "args": (), "kwargs": dict(arguments)}
-
-
-def hooks_of(callbacks):
-    """Make observers of the core from udspy's callbacks."""
-    if not isinstance(callbacks, (list, tuple)):
-        raise ConfigurationError(f"`callbacks` takes a list, found {shown(callbacks)}.")
-    return [Hooks(callback) for callback in callbacks]
 
 
 class Settings:
@@ -316,7 +316,7 @@ class Settings:
             lm = LM(model or "gpt-4o-mini", api_key, base_url)
         changes = {}
         if callbacks is not None:
-            changes["callbacks"] = hooks_of(callbacks)
+            changes["callbacks"] = Hooks.of(callbacks)
         if lm is not None:
             changes["lm"] = lm
         if defaults:

@@ -159,7 +159,7 @@ class Module(ferrule.Module):
             lm = changes.get("lm", models.settings.lm)
             changes["lm"] = lm.copy(**models.settings.default_kwargs)
         if self.callbacks:
-            changes["callbacks"] = models.hooks_of(self.callbacks)
+            changes["callbacks"] = models.Hooks.of(self.callbacks)
         return ferrule.context(**changes)
 
     @contextmanager
@@ -277,7 +277,7 @@ class _WithTools(Module):
         else:
             options["tools"] = _with_udspys_names(options.get("tools") or ())
         if callbacks is not None:
-            models.hooks_of(callbacks)  # refuses what is not a list
+            models.Hooks.of(callbacks)  # refuses what is not a list
         super().__init__(signature, *args, **options)
         self.adapter = adapter or values.ChatAdapter()
         self.model, self.callbacks = model, callbacks

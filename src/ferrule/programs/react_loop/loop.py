@@ -360,7 +360,7 @@ class _Loop:
         """
         self.last, self.faults = None, []
         turns_left = max_iters
-        while not (yield from has_no_turn_left(turns_left)):
+        while not (yield from has_no_turn_left(self.asker.conditions, turns_left)):
             if (yield from self._listen()):
                 turns_left = max_iters  # the person who speaks may ask for more
             turns_left -= 1

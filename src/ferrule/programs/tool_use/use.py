@@ -64,6 +64,7 @@ _EDIT_RULED_OUT = "A policy forbids the call as it was edited"
 _DENIED = "A person decided against this call"
 _EXPIRED = "This call waited too long for a decision"
 _OTHER_DEFINITION = "It was approved for another definition of the tool."
+_NO_TURN_LEFT = "no turn left"
 _IN_ORDER = "calls one at a time"
 _REFUSED = "refused calls"
 UsingTools = Generator[Act, Any, list[ToolResult]]
@@ -438,13 +439,15 @@ def has_changes(results: Iterable[ToolResult]) -> bool:
     return any(result.change is not None for result in results)
 
 
-def has_no_turn_left(turns_left: int) -> Generator[Act, Any, bool]:
+def has_no_turn_left(conditions: Conditions, turns_left: int) -> Generator[Act, Any, bool]:
     """Whether a program must stop before its next turn.
 
     This is recorded, so a run keeps the turns that it took, and the end that it reached, where a
     new version of its program has fewer turns or more.
     """
-    return bool((yield Once(lambda: turns_left <= 0, "no turn left", only_if_true=True)))
+    if turns_left > 0 and _NO_TURN_LEFT not in conditions.due:
+        return False
+    return bool((yield Once(lambda: turns_left <= 0, _NO_TURN_LEFT, only_if_true=True)))
 
 
 def _may_ask(checked: CheckedCall) -> bool:
