@@ -219,6 +219,32 @@ def test_the_limit_of_an_agent_inside_a_loaded_run_has_the_steps_of_that_agent()
     assert len(error.trajectory.steps) == 1
 
 
+def test_a_loaded_run_is_read_under_the_limits_that_it_was_started_with() -> None:
+    """They were those of a `context`: the reader's messages were others than the model's."""
+    store, program = MemoryStore(), agent()
+    limits = Limits(per_tool={"look": 1})
+    with context(lm=ScriptedLM([STEPS[0], STEPS[0], *STEPS[1:]]), limits=limits):
+        run = program.start(task="Pay.", store=store)
+    with context(lm=ScriptedLM([])):
+        loaded = Run.load(store, run.id, program)
+        assert loaded.messages == run.messages
+        assert loaded.trajectory == run.trajectory
+    assert loaded.trajectory["observation_0"].startswith("(Calls of `look` left: 0 of 1.)")
+
+
+def test_a_call_that_waits_has_no_result_for_a_reader_whose_program_lost_the_tool() -> None:
+    """It read that there was no such tool, though the run asks a person what to do now."""
+    store, program = MemoryStore(), agent()
+    newer = ReAct("task -> answer", [program.tools["look"]], native=True)
+    with context(lm=ScriptedLM(STEPS)):
+        run = program.start(task="Pay.", store=store)
+        loaded = Run.load(store, run.id, newer)
+        assert (loaded.trajectory, loaded.messages) == (run.trajectory, run.messages)
+        [question] = loaded.resume().pending
+    assert question.kind == "migration"
+    assert (loaded.trajectory, loaded.messages) == (run.trajectory, run.messages)
+
+
 def test_steps_that_cannot_be_rebuilt_are_an_error_but_the_question_can_be_decided() -> None:
     store, program = MemoryStore(), agent()
     with context(lm=ScriptedLM(STEPS)):

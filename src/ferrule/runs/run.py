@@ -671,7 +671,10 @@ class Run(Displayed, RunState, Typed[S]):
         self.replay_lock = None
 
     def _replayed_in(self, journal: ClosedJournal) -> Run[Any]:
-        """A run like this one, after a replay that performs nothing."""
+        """A run like this one, after a replay that performs nothing.
+
+        It begins with all that this run would go on with: a reader sees what the program sees.
+        """
         again = Run[Any](
             self.program,
             self.args,
@@ -683,6 +686,9 @@ class Run(Displayed, RunState, Typed[S]):
         again.key, again.extra_tools = self.key, self.extra_tools
         again.given_inputs = None  # they are this run's own, which stay as they are
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
+        again.asked = self.asked
+        if self.governing is not None:
+            again.governing = self.governing.copied()
         again.journal = journal
         # Outside the reader's frame: the replay costs the reader, perhaps a tool, nothing of its
         # budget.
