@@ -394,6 +394,60 @@ def test_a_call_that_ran_with_changed_arguments_keeps_its_result_in_any_version(
     assert "A person changed the arguments to" in contents(again)[0][0]
 
 
+@pytest.mark.parametrize("has_begun", [False, True], ids=["waits", "was cut off"])
+def test_code_that_lost_a_tool_runs_nothing_and_the_older_version_goes_on(has_begun: bool) -> None:
+    """The code ended before the call, and the model was asked with an error as its result. Then
+    neither version could continue the run.
+    """
+    pytest.importorskip("pydantic_monty", reason="needs the extra: pip install 'ferrule[code]'")
+    paid: list[int] = []
+
+    @tool(require_confirmation=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        paid.append(euros)
+        return "paid"
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def version(*tools: Any) -> ReAct:
+        return ReAct("question -> answer", tools, native=True, calls="code")
+
+    code = {"name": "run_code", "args": {"code": "await look()\nprint(await pay(5))"}}
+    finish = {"name": "finish", "args": {"answer": "done"}}
+    store = MemoryStore()
+    with context(lm=ScriptedLM([code])):
+        run = version(look, pay).start(question="q", store=store)
+    store.decide(run.id, run.pending[0].approve())
+    text = run.to_json()
+    if has_begun:
+        with context(lm=ScriptedLM([finish])):
+            head = json.loads(Run.load(store, run.id, version(look, pay)).resume().to_json())
+        journal = [entry for entry in head["journal"] if entry["slot"] <= "5.0?"][:-1]
+        assert journal[-1]["kind"] == "begun"
+        text = json.dumps({**head, "journal": journal, "status": "running", "error": None})
+        paid.clear()
+    asked = ScriptedLM([])
+    with context(lm=asked):
+        stopped = Run.from_json(text, version(look))
+        with pytest.raises(ReplayMismatchError):
+            _ = stopped.trajectory
+        stopped.resume()
+    assert isinstance(stopped.error, ReplayMismatchError)
+    assert (len(asked.requests), paid) == (0, [])
+    with context(lm=ScriptedLM([finish])):
+        again = Run.from_json(stopped.to_json(), version(look, pay))
+        again.resume()
+        for question in again.pending:
+            again.answer(question.approve())
+            again.resume()
+    assert again.prediction.answer == "done"
+    assert paid == [5]
+
+
 def test_stars_are_no_secret_of_a_call_that_no_longer_fits() -> None:
     """The edit replaces all arguments, so stars in it stand for nothing that was shown."""
     entered: list[str] = []

@@ -660,7 +660,10 @@ class Run(Displayed, RunState, Typed[S]):
             return
         if self.status == "done":
             self.outcome = again.outcome
-        elif again.error is not None and journal.unread and journal.end is None:
+        elif journal.end is None and (
+            isinstance(again.error, ReplayMismatchError)
+            or (again.error is not None and journal.unread)
+        ):
             self.replay_error = again.error
         elif _is_same_error(self.error, again.error):
             self.error = again.error  # with its class and attributes, which a store does not keep

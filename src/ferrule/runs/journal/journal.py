@@ -197,7 +197,7 @@ class Journal:
         equal arguments, or the model's call with the id `call_id`. Remaining differences are noted.
         Raises `ReplayMismatchError` for an entry that answers another act.
         """
-        if not self.unread:
+        if not self.unread and not self._begun:
             return None
         digest = _digest_of(question)
         entry = self.unread.pop(slot, None)
@@ -490,10 +490,28 @@ class Journal:
             later = next((self.unread[slot] for _, slot in answers if slot in self.unread), None)
         elif "." in slot.name:  # a call of a batch, where one act is recorded
             later = self.unread.get(Slot.of_act(path, act))
+        elif slot.is_act:
+            later = self._recorded_call(path, act)
         else:
             later = None
         if later is not None:
             self.differs(slot, f"{later.kind} {later.digest} at {later.slot}", found)
+
+    def _recorded_call(self, path: str, act: int) -> Entry | None:
+        """What is recorded of a batch of calls at this act of a frame: a ruling, or a call.
+
+        A call that began, and has no result, may be of a later act, too.
+        """
+        for number, slot in self._indexed().answers.get(path, _NOTHING).since(act):
+            if number > act:
+                break
+            entry = self.unread.get(slot)
+            if entry is not None and not Slot(slot).is_message and not _found_nothing(entry):
+                return entry
+        for _, slot, start in self._starts_from(path, act):
+            if any(slot == unsettled for unsettled, _ in self._unsettled()):
+                return start
+        return None
 
     def _indexed(self) -> _Index:
         with self._indexing:
