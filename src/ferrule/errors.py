@@ -697,8 +697,15 @@ class MCPError(FerruleError):
     """
 
     _made_of = (
-        *("message", "server", "tool", "phase", "code", "may_have_run"),
-        *("status", "retry_after_s", "data"),
+        "message",
+        "server",
+        "tool",
+        "phase",
+        "code",
+        "may_have_run",
+        "status",
+        "retry_after_s",
+        "data",
     )
 
     @checks_keywords
