@@ -872,10 +872,10 @@ class ReplayMismatchError(RunError):
     _made_of = ("at", "recorded", "found")
 
     @checks_keywords
-    def __init__(self, at: str, recorded: str, found: str, *, is_done: bool = False) -> None:
+    def __init__(self, at: str, recorded: str, found: str, *, is_read: bool = False) -> None:
         self.at, self.recorded, self.found = at, recorded, found
-        if is_done:
-            remedy = "To read what it returned, load the run with the version that ended it."
+        if is_read:
+            remedy = "To read the run, load it with the version of the program that executed it."
         else:
             remedy = "Continue the run with the version of the program that it began with."
         super().__init__(

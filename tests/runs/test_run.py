@@ -262,7 +262,7 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
             ) as caught,
         ):
             _ = Run.from_json(text, program, migrate=migrate).prediction
-        assert "load the run with the version that ended it" in str(caught.value)
+        assert "load it with the version of the program that executed it" in str(caught.value)
     assert lm.requests == []
 
 

@@ -621,7 +621,7 @@ class ClosedJournal(Journal):
 
     def differs(self, slot: str, recorded: str, found: str) -> Never:
         """Raise `ReplayMismatchError`."""
-        raise ReplayMismatchError(slot, recorded, found, is_done=True)
+        raise ReplayMismatchError(slot, recorded, found, is_read=True)
 
     def _refuse(self, entry: Entry) -> Never:
         if self.end is None:
