@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, cast
 
 import pytest
 from agent_script import fields, native_step
+from pydantic import SecretStr
 
 import ferrule
 from ferrule import (
@@ -485,6 +486,26 @@ def test_an_edited_call_is_told_as_it_ran() -> None:
     assert step.calls[0].args == {"path": "a"}
     assert step.calls[0].id == step.results[0].call_id == calls[0].id
     assert step.results[0].content == 'A person changed the arguments to {"path":"b"}.\nremoved b'
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"euros": 5}, {"card": "**********"}, {"euros": 5, "card": "**********", "day": "2026-12-24"}],
+)
+def test_a_form_that_comes_back_as_it_was_shown_is_told_as_no_change(form: dict[str, Any]) -> None:
+    """The person pressed another button; the arguments are those that the model wrote."""
+
+    @tool(require_confirmation=True)
+    def pay(euros: int, card: SecretStr, day: date) -> str:
+        """Pay."""
+        return f"paid {euros} with {card.get_secret_value()} on {day:%d.%m.}"
+
+    args = {"euros": 5, "card": "1234", "day": "2026-12-24"}
+    with context(lm=ScriptedLM([{"name": "pay", "args": args}, DONE])):
+        run = ReAct("task -> answer", [pay], native=True).start(task="x")
+        run.answer(run.pending[0].edit(form))
+        run.resume()
+    assert run.trajectory.steps[0].results[0].content == "paid 5 with 1234 on 24.12."
 
 
 def test_decided_calls_run_in_the_order_of_the_calls() -> None:

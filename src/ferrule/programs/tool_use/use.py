@@ -368,7 +368,7 @@ class _Turn:
         for call, consent, result, left in zip(calls, consents, results, lefts, strict=True):
             noted = result
             if consent is not None:
-                noted = _note_edit(consent, noted)
+                noted = _note_edit(call.checked, consent, noted)
             if left is not None:
                 noted = _note_left(call.checked.tool.name, left, noted)
             self.results[call.index] = noted
@@ -516,10 +516,12 @@ def _denial_text(why: str, reason: str) -> str:
     return text
 
 
-def _note_edit(consent: Consent, result: ToolResult) -> ToolResult:
+def _note_edit(checked: CheckedCall, consent: Consent, result: ToolResult) -> ToolResult:
     """The result with a note on the edit: the model's own call stays unchanged in the messages."""
     allowed, decision = consent.allowed, consent.decision
     if allowed is None or decision is None or decision.kind != "edit":
+        return result
+    if allowed.arguments is checked.arguments:  # a form that came back as it was shown
         return result
     note = f"A person changed the arguments to {json_text(allowed.arguments.shown)}.\n"
     return replace(_with_note(result, note), by_person=True)

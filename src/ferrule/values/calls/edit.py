@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import field
 from pydantic import BaseModel
 
-from ferrule.encoding.encode import is_masked
+from ferrule.encoding.encode import is_masked, json_text
 from ferrule.errors import ToolArgumentsError
 from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import is_list, is_object
@@ -70,6 +70,8 @@ def edit_arguments(
 ) -> CheckedArguments:
     """Return the arguments with these changes, without those `removed`, checked by the tool.
 
+    If nothing differs from what was shown, they are the same object.
+
     Raises `ToolArgumentsError` for invalid values, and for stars in place of an unknown secret.
     """
     originals, values_before = _origin(arguments)
@@ -82,11 +84,13 @@ def edit_arguments(
     for name, value in changes.items():
         parameter = parameter_of[name]
         shown_before = arguments.shown.get(parameter)
-        # Stars are not the value of a secret: one that comes back as stars, as it was shown, is
-        # unchanged.
-        if value == shown_before and is_masked(value):
+        # A form sends back all arguments. The value of one that comes back as it was shown stays
+        # what it is: stars are not a secret, and to check a value again may change it.
+        if parameter in arguments.shown and json_text(value) == json_text(shown_before):
             continue
         new_values[name] = _unmasked(value, shown_before, originals.get(parameter))
+    if not new_values and not left_out:
+        return arguments
 
     # A value edited under its alias, as a schema shows it, replaces the one under its own name.
     replaced = {parameter_of[name] for name in new_values}.difference(new_values)
