@@ -83,7 +83,7 @@ MADE_OF: dict[str, dict[str, Any]] = {
     "TooManyFaultsError": {"faults": ["one", "two"]},
     "MaxTurnsReachedError": {"max_turns": 3, "pending": [ToolCall(name="t", args={"a": 1})]},
     "LimitReachedError": {"name": "tokens", "limit": 0, "problem": "junk"},
-    "ReplayMismatchError": {"at": "0", "recorded": "a", "found": "b", "is_done": True},
+    "ReplayMismatchError": {"at": "0", "recorded": "a", "found": "b", "is_read": True},
     "DecisionError": {"message": "late", "reason": "expired"},
 }
 FAULT = CallFault("invalid_tool_call_arguments", "no JSON", "{", 0)
