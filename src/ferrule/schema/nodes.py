@@ -22,7 +22,6 @@ _SINGLE = frozenset(
     | {"unevaluatedItems", "unevaluatedProperties", "additionalItems", "contentSchema"}
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
-_MOST_COMPARED = 100
 _NAMING = frozenset({"$ref", "patternProperties", "allOf", "anyOf", "oneOf"})
 
 
@@ -225,41 +224,6 @@ def is_dictionary(schema: Schema, kinds: list[str]) -> bool:
     if patterns == 1:
         return more in (None, False, True, {})
     return not patterns and is_object(more) and bool(more)
-
-
-def may_be_list_or_dictionary(schemas: list[Any], root: Schema) -> bool:
-    """Whether a list and a dictionary are both possible for a value of these schemas.
-
-    Or for a part of such a value. Compares at most 100 parts.
-    """
-    waiting, seen = [schemas], set[frozenset[int]]()
-    for group in waiting:  # grows while it is walked
-        forms = [form for form in all_alternatives(group, root) if is_object(form)]
-        dictionaries = [
-            form for form in forms if is_dictionary(form, declared_types(form) or ["object"])
-        ]
-        if dictionaries and any("array" in declared_types(form) for form in forms):
-            return True
-        for part in _same_parts(forms, dictionaries):
-            ids = frozenset(map(id, part))
-            if len(ids) > 1 and ids not in seen and len(seen) < _MOST_COMPARED:
-                seen.add(ids)
-                waiting.append(part)
-    return False
-
-
-def _same_parts(forms: list[Schema], dictionaries: list[Schema]) -> list[list[Any]]:
-    """The schemas of each part of a value under several forms: values, items, each property."""
-    values: list[Any] = []
-    for form in dictionaries:
-        patterns = list(members(form, "patternProperties").values())
-        values.append(patterns[0] if patterns else form.get("additionalProperties"))
-    items = [form["items"] for form in forms if is_object(form.get("items"))]
-    properties: dict[str, list[Any]] = {}
-    for form in forms:
-        for name, part in members(form, "properties").items():
-            properties.setdefault(name, []).append(part)
-    return [values, items, *properties.values()]
 
 
 def other_properties(node: Schema) -> Any:

@@ -360,6 +360,8 @@ def test_a_union_of_a_list_and_a_dictionary_is_told() -> None:
     table = {"type": "object", "additionalProperties": {"type": "integer"}}
     for branches, told in (
         ([table, {"type": "array", "items": {"type": "string"}}], True),
+        ([table, {"allOf": [{"type": "array", "items": {"type": "string"}}]}], True),
+        ([{"allOf": [table]}, {"type": "array", "items": {"type": "string"}}], True),
         ([table, {"type": "string"}], False),
     ):
         lowered = lower_schema(of(x={"anyOf": branches}), "openai-strict")

@@ -15,9 +15,11 @@ from ferrule.schema.lowering.rules import TYPE_OF
 from ferrule.schema.lowering.unions import one_or_list
 from ferrule.schema.nodes import (
     Schema,
+    all_alternatives,
     declared_types,
     find_pointer,
     fits_type,
+    is_dictionary,
     is_list,
     is_object,
     members,
@@ -153,6 +155,45 @@ def are_exclusive(branches: list[Any], root: Schema, budget: StepBudget) -> bool
         else:
             merged.append({})
     return all(_exclude(one, other, root) for one, other in combinations(merged, 2))
+
+
+def may_be_list_or_dictionary(schemas: list[Any], root: Schema, budget: StepBudget) -> bool:
+    """Whether a list and a dictionary are both possible for a value of these schemas.
+
+    Or for a part of such a value. Compares at most 64 parts.
+    """
+    waiting, seen = [schemas], set[frozenset[int]]()
+    for group in waiting:  # grows while it is walked
+        forms = [
+            merge([form], root, budget)[0]
+            for form in all_alternatives(group, root)
+            if is_object(form)
+        ]
+        dictionaries = [
+            form for form in forms if is_dictionary(form, declared_types(form) or ["object"])
+        ]
+        if dictionaries and any("array" in declared_types(form) for form in forms):
+            return True
+        for part in _same_parts(forms, dictionaries):
+            ids = frozenset(map(id, part))
+            if len(ids) > 1 and ids not in seen and len(seen) < _MOST_COMPARED:
+                seen.add(ids)
+                waiting.append(part)
+    return False
+
+
+def _same_parts(forms: list[Schema], dictionaries: list[Schema]) -> list[list[Any]]:
+    """The schemas of each part of a value under several forms: values, items, each property."""
+    values: list[Any] = []
+    for form in dictionaries:
+        patterns = list(members(form, "patternProperties").values())
+        values.append(patterns[0] if patterns else form.get("additionalProperties"))
+    items = [form["items"] for form in forms if is_object(form.get("items"))]
+    properties: dict[str, list[Any]] = {}
+    for form in forms:
+        for name, part in members(form, "properties").items():
+            properties.setdefault(name, []).append(part)
+    return [values, items, *properties.values()]
 
 
 def _parts(schema: Schema, root: Schema, seen: set[str]) -> Iterator[Schema]:

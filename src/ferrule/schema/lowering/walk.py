@@ -19,7 +19,13 @@ import copy
 from collections import Counter
 from typing import Any
 
-from ferrule.schema.lowering.merge import admits_null, are_exclusive, inlined_references, merge
+from ferrule.schema.lowering.merge import (
+    admits_null,
+    are_exclusive,
+    inlined_references,
+    may_be_list_or_dictionary,
+    merge,
+)
 from ferrule.schema.lowering.rules import (
     ANNOTATIONS,
     DESCRIBED,
@@ -44,7 +50,6 @@ from ferrule.schema.nodes import (
     is_list,
     is_object,
     json_type,
-    may_be_list_or_dictionary,
     members,
     unescape_step,
 )
@@ -267,7 +272,9 @@ class LoweringPass:
             self._lose(pointer, other, f"not enforced: {describe_keyword(other, schema[other])}")
         if key == "oneOf" and not are_exclusive(branches, self._root, self._merge_budget):
             self._lose(pointer, "oneOf", "that only one of the forms fits is not enforced")
-        if self._rules.strict and may_be_list_or_dictionary(branches, self._root):
+        if self._rules.strict and may_be_list_or_dictionary(
+            branches, self._root, self._merge_budget
+        ):
             self._lose(
                 pointer,
                 key,
