@@ -508,8 +508,8 @@ class Journal:
             entry = self.unread.get(slot)
             if entry is not None and not Slot(slot).is_message and not _found_nothing(entry):
                 return entry
-        for _, slot, start in self._starts_from(path, act):
-            if any(slot == unsettled for unsettled, _ in self._unsettled()):
+        for _, begun, start in self._starts_from(path, act):
+            if any(begun == unsettled for unsettled, _ in self._unsettled()):
                 return start
         return None
 
