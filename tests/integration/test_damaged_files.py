@@ -288,6 +288,38 @@ def test_an_error_of_sqlite_says_what_to_do(tmp_path: Path, make: Any, error: st
         store.list()
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "UPDATE sqlite_master SET name = CAST(x'80' AS TEXT), sql = 'x' WHERE name = 'ferrule_labels'",
+        """
+        UPDATE sqlite_master
+        SET sql = CAST(replace(CAST(sql AS BLOB), CAST('ascii' AS BLOB), x'80') AS TEXT)
+        WHERE name = 'ferrule_search'
+        """,
+    ],
+    ids=["seen at opening", "seen by a statement"],
+)
+def test_an_error_that_quotes_bytes_which_are_not_text_is_a_store_error(
+    tmp_path: Path, damaged: str
+) -> None:
+    """Python cannot decode SQLite's message then, and raises a `UnicodeDecodeError` in its place."""
+    for of, name in RUNS:
+        path = Path(shutil.copy(stores_folder() / f"{of}.sqlite", tmp_path / f"{name}.sqlite"))
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA writable_schema=ON")
+            db.execute(damaged)
+            db.commit()
+        use_everything(path, name, STORES[of][name])
+        with closing(SQLiteStore(path)) as store, suppress(StoreError):
+            store.changes()
+        with (
+            closing(SQLiteStore(path)) as store,
+            pytest.raises(StoreError, match=r"damaged.*backup"),
+        ):
+            store.delete(name)
+
+
 # -- programs, recordings, lock files
 
 

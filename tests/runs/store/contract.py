@@ -834,6 +834,19 @@ def test_a_line_has_tokens_and_cost_as_of_the_last_rest(store: Store) -> None:
     assert (found.usage, found.usage.by_model, found.cost) == (spent, spent.by_model, 0.25)
 
 
+@pytest.mark.parametrize("figure", [10**30, -(10**30), 10**400], ids=["high", "low", "huge"])
+def test_figures_that_no_column_can_hold_are_kept_and_lists_work(store: Store, figure: int) -> None:
+    """A server that lies may report any number, and a damaged entry has any."""
+    spent = Usage(figure, figure, calls=figure, cost=figure)
+    use = NameUse("model", "m", calls=figure, tokens=figure, cost=figure)
+    for name in ("a", "b"):
+        keep(store, name, usage=spent, uses=(use,))
+    assert ids(store.list(model="m")) == ["a", "b"]
+    assert store.summary("a").usage == spent
+    [model] = store.overview(since=0, until=store.now() + 1).models
+    assert abs(model.tokens) >= 10**15
+
+
 def test_a_store_tells_the_time_by_the_clock_of_its_runs(store: Store) -> None:
     """Questions expire by it."""
     before = store.now()

@@ -38,6 +38,11 @@ _USE = (
 )
 _NOTHING_USED = Usage()
 _LONGEST_FEEDBACK = 2_000
+_HIGHEST_FIGURE = 10**15
+"""The most that a column of tokens, calls or dollars holds.
+
+Its 64 bits hold more, but the database also adds up the rows of many runs.
+"""
 
 
 def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]:
@@ -127,8 +132,8 @@ def outline_run(db: Any, run_id: str, outline: Outline, now: float) -> int:
             outline.steps,
             outline.seconds,
             usage,
-            outline.usage.total_tokens,
-            outline.usage.cost or 0.0,
+            _column_figure(outline.usage.total_tokens),
+            _column_figure(outline.usage.cost or 0.0),
             now,
             run_id,
         ),
@@ -144,14 +149,19 @@ def outline_run(db: Any, run_id: str, outline: Outline, now: float) -> int:
                 number,
                 program,
                 now,
-                use.calls,
+                _column_figure(use.calls),
                 use.failed,
-                use.tokens,
-                use.cost,
+                _column_figure(use.tokens),
+                _column_figure(use.cost),
                 use.seconds,
             ),
         )
     return number
+
+
+def _column_figure(figure: float) -> float:
+    """The figure as a column holds it: a server or a damaged entry may have said any number."""
+    return max(-_HIGHEST_FIGURE, min(figure, _HIGHEST_FIGURE))
 
 
 def release(

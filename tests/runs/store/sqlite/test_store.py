@@ -272,6 +272,21 @@ def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(
     assert (store.load("r").entries, store.load("r").status) == (["x", "y"], "running")
 
 
+def test_an_error_whose_message_is_not_text_is_a_store_error_for_its_caller_alone(
+    store: SQLiteStore,
+) -> None:
+    """Python raises it in place of SQLite's error, which quotes bytes of a damaged file."""
+    lease = store.create("r", program="P", head=head())
+
+    def quoting(_: sqlite3.Connection) -> None:
+        b"\x80".decode()
+
+    failed, written = batch.write_all(store._file, [quoting, appended(lease, "x")])
+    assert isinstance(failed, StoreError)
+    assert "The file is damaged" in str(failed)
+    assert written is True
+
+
 @pytest.mark.parametrize("beside", ["alone", "beside others"])
 def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, beside: str) -> None:
     """Each statement gives Python's lock away, and a thread that computes may keep it for 5 ms."""

@@ -55,7 +55,7 @@ CREATE INDEX labels_by_run ON "{schema}".labels (run);
 CREATE TABLE "{schema}".used (
     kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, run bigint NOT NULL,
     program text NOT NULL, changed_at float8 NOT NULL,
-    calls integer NOT NULL, failed integer NOT NULL,
+    calls bigint NOT NULL, failed integer NOT NULL,
     tokens bigint NOT NULL, cost float8 NOT NULL, seconds float8 NOT NULL,
     PRIMARY KEY (kind, name, run)
 );

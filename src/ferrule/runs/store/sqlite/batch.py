@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ferrule.runs.protocols import UnheardError
 from ferrule.runs.store.lease import owner_name
+from ferrule.runs.store.sqlite.file import SQLITE_ERRORS
 from ferrule.runs.store.statements import MOST_ENTRIES, fence, give_back
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _attempt(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], Any]) 
     try:
         return work(db)
     except Exception as error:
-        if isinstance(error, db.Error) or db.total_changes != changes_before:
+        if isinstance(error, SQLITE_ERRORS) or db.total_changes != changes_before:
             raise
         return error
 

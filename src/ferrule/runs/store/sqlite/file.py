@@ -26,7 +26,6 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.encoding.stored import reading
 from ferrule.errors import StoreError
 from ferrule.runs.store.lease import Leases
 
@@ -35,6 +34,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What a failed statement raises.
+
+The message of SQLite's error may quote bytes of a damaged file. If they are not text, Python raises
+a `UnicodeDecodeError` in place of the error.
+"""
 SCHEMA = 2
 """The version of the tables, in `PRAGMA user_version`."""
 _WAIT_MS = 10_000
@@ -260,7 +265,7 @@ class SQLiteFile:
                 if self._truncate_at is not None and monotonic() >= self._truncate_at:
                     self._checkpoint(db, wait_ms=0)
                 return result
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise self._store_error(error) from error
 
     def _call_in_transaction(
@@ -300,8 +305,11 @@ class SQLiteFile:
         )
         raise StoreError(msg)
 
-    def _store_error(self, error: sqlite3.Error) -> StoreError:
-        name = getattr(error, "sqlite_errorname", "")
+    def _store_error(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
+        if isinstance(error, UnicodeDecodeError):
+            name = "SQLITE_CORRUPT"
+        else:
+            name = getattr(error, "sqlite_errorname", "")
         remedy = _OTHER_REMEDY
         for prefix, prefix_remedy in _REMEDIES.items():
             if name.startswith(prefix):
@@ -325,7 +333,7 @@ class SQLiteFile:
                     self._watching = watcher, weakref.finalize(self, _close, watcher, self.lock)
                 self._check_path()
                 return self._watching[0].execute("PRAGMA data_version").fetchone()[0]
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise self._store_error(error) from error
 
     def truncate(self) -> None:
@@ -338,7 +346,7 @@ class SQLiteFile:
             with self.lock:
                 db = self._connection or self._open()
                 is_done = self._checkpoint(db, wait_ms=_WAIT_FOR_READERS_MS)
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise self._store_error(error) from error
         if not is_done:
             msg = (
@@ -383,9 +391,7 @@ class SQLiteFile:
         with _connecting:
             db = self._connect()
         try:
-            # SQLite may quote the bytes of a damaged name, which are not text.
-            with reading(f"The store {self.path!r}"):
-                self._prepare(db)
+            self._prepare(db)
             self._closing = weakref.finalize(self, _close, db, self.lock)
         except BaseException:
             db.close()
