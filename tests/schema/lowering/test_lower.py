@@ -1351,14 +1351,10 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:
             )
             if not properties and isinstance(others, dict) and depth < 8:
                 names = draw(st.sets(st.sampled_from(["", "a", "ab", "abc"]), max_size=2))
-                table = {name: draw(instances(others, root, depth + 1)) for name in sorted(names)}
-                # Else it may fit an open object beside it, which is closed in a strict mode.
-                return (
-                    table
-                    if Draft202012Validator(root).evolve(schema=schema).is_valid(table)
-                    else {}
-                )
-            return found
+                found = {name: draw(instances(others, root, depth + 1)) for name in sorted(names)}
+            # Else it may fit an open object beside it, which is closed in a strict mode.
+            is_valid = Draft202012Validator(root).evolve(schema=schema).is_valid(found)
+            return found if is_valid else {}
         case "array":
             prefix = [
                 draw(instances(each, root, depth + 1)) for each in schema.get("prefixItems", ())
@@ -1454,6 +1450,10 @@ PROPERTY = settings(
 )
 
 
+LIST = {"type": "array", "items": {"type": "string"}}
+DICTIONARY = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
 def test_each_item_of_a_tuple_comes_back_in_the_form_of_its_own_place() -> None:
     """A null may stand for "left out" at one place and be the value at the next."""
     first = {"type": "object", "properties": {"c": {"type": "string"}}}
@@ -1465,6 +1465,25 @@ def test_each_item_of_a_tuple_comes_back_in_the_form_of_its_own_place() -> None:
     }
     lowered = lower_schema(schema, "openai-strict")
     assert lowered.restored({"b": [{"c": None}, {"c": None}]}) == {"b": [{}, {"c": None}]}
+
+
+@pytest.mark.parametrize(
+    ("places", "rest"),
+    [
+        ([LIST, LIST, DICTIONARY], False),
+        ([{"anyOf": [{"type": "string"}, LIST]}, DICTIONARY], False),
+        ([LIST], DICTIONARY),
+    ],
+    ids=["the same form at two places", "two forms at one place", "a form for the rest"],
+)
+def test_an_item_of_a_tuple_that_may_be_read_as_another_form_is_told(
+    places: list[Any], rest: Any
+) -> None:
+    """The forms of all places become one union, where an empty dictionary looks like a list."""
+    items = {"type": "array", "prefixItems": places, "items": rest}
+    schema = {"type": "object", "properties": {"a": items}, "required": ["a"]}
+    losses = lower_schema(schema, "anthropic").losses
+    assert [loss.path for loss in losses if "look the same" in loss.lost] == ["/properties/a"]
 
 
 @pytest.mark.parametrize(
@@ -1480,11 +1499,9 @@ def test_forms_that_differ_inside_in_a_list_and_a_dictionary_may_be_read_for_eac
     around: Any,
 ) -> None:
     """One level below the union, too, an empty dictionary is written as an empty list is."""
-    words = {"type": "array", "items": {"type": "string"}}
-    names = {"type": "object", "additionalProperties": {"type": "string"}}
     schema = {
         "type": "object",
-        "properties": {"a": {"anyOf": [around(names), around(words)]}},
+        "properties": {"a": {"anyOf": [around(DICTIONARY), around(LIST)]}},
         "required": ["a"],
     }
     lost = [
@@ -1495,7 +1512,7 @@ def test_forms_that_differ_inside_in_a_list_and_a_dictionary_may_be_read_for_eac
     assert lost == ["/properties/a"]
     alike = {
         "type": "object",
-        "properties": {"a": {"anyOf": [around(words), around({"type": "string"})]}},
+        "properties": {"a": {"anyOf": [around(LIST), around({"type": "string"})]}},
         "required": ["a"],
     }
     assert not any("look the same" in loss.lost for loss in lower_schema(alike, "anthropic").losses)
