@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ferrule.errors import (
     AdapterParseError,
     FerruleError,
     LMError,
+    MaxTurnsReachedError,
     RateLimitError,
     RunError,
     StoreError,
@@ -209,7 +211,8 @@ def test_other_errors_come_back_as_an_error_that_names_them() -> None:
         def __init__(self) -> None:
             Exception.__init__(self, "left")
 
-    for error in (KeyError("lost"), StoreError("mine"), MineError("mine"), LeftError()):
+    unwritable = MaxTurnsReachedError(3, [ToolCall(name="a", args={"x": math.nan})])
+    for error in (KeyError("lost"), StoreError("mine"), MineError("mine"), LeftError(), unwritable):
         again = read_error(error_form(error))
         assert (type(again), str(again)) == (RunError, f"{type(error).__name__}: {error}")
 

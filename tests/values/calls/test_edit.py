@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     Json,
     RootModel,
+    Secret,
     SecretStr,
     field_serializer,
 )
@@ -238,6 +239,29 @@ def test_stars_that_stand_for_no_secret_are_refused(changes):
     """The call would run with the stars in place of a secret."""
     with pytest.raises(ToolArgumentsError, match="Write the secret"):
         paid_with(ANN_AND_BOB, changes)
+
+
+@dataclass(slots=True)
+class Login:
+    user: str
+    password: SecretStr
+
+
+def test_stars_in_any_kind_of_object_are_refused():
+    def use(login: Login | None = None): ...
+
+    with pytest.raises(ToolArgumentsError, match="Write the secret"):
+        editing(use, {}, {"login": {"user": "ann", "password": STARS}})
+
+
+@pytest.mark.parametrize(("old", "new"), [({"a": 1}, {"b": 2}), ([1], [2, 3])])
+def test_a_secret_that_is_no_text_is_edited(old, new):
+    def use(key: Secret[dict[str, int] | list[int]], n: int = 1): ...
+
+    before, after, _ = editing(use, {"key": old}, {"key": new})
+    assert after.named["key"].get_secret_value() == new
+    _, after, _ = editing(use, {"key": old}, {"key": STARS, "n": 2})
+    assert after.named["key"] == before.named["key"]
 
 
 def test_equal_items_of_a_list_keep_their_secrets_where_they_stand():

@@ -508,10 +508,11 @@ class Journal:
             entry = self.unread.get(slot)
             if entry is not None and not Slot(slot).is_message and not _found_nothing(entry):
                 return entry
-        for _, begun, start in self._starts_from(path, act):
-            if any(begun == unsettled for unsettled, _ in self._unsettled()):
-                return start
-        return None
+        starts = [(begun, start) for _, begun, start in self._starts_from(path, act)]
+        if not starts:
+            return None
+        unsettled = dict(self._unsettled())
+        return next((start for begun, start in starts if begun in unsettled), None)
 
     def _indexed(self) -> _Index:
         with self._indexing:

@@ -14,7 +14,7 @@ refused, and the person is asked again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import field
@@ -181,7 +181,7 @@ def _item_before(
 def _starred(value: Any, path: str) -> Iterator[str]:
     """The paths of the secrets in a checked value whose text is the stars."""
     if hasattr(value, "get_secret_value"):
-        if value.get_secret_value() in {STARS, STARS.encode()}:
+        if value.get_secret_value() in (STARS, STARS.encode()):  # not a set: it may be a list
             yield path
         return
     members: Iterable[tuple[Any, Any]] = ()
@@ -189,8 +189,8 @@ def _starred(value: Any, path: str) -> Iterator[str]:
         members = cast("Mapping[Any, Any]", value).items()
     elif isinstance(value, BaseModel):
         members = value
-    elif is_dataclass(value) and hasattr(value, "__dict__"):
-        members = vars(value).items()
+    elif is_dataclass(value):
+        members = [(each.name, getattr(value, each.name, None)) for each in fields(value)]
     elif isinstance(value, Collection) and not isinstance(value, (str, bytes, bytearray)):
         members = enumerate(cast("Collection[Any]", value))
     for name, member in members:
