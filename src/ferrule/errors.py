@@ -244,19 +244,31 @@ class FerruleError(Exception):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The arguments with which an equal error is made, for a run that is stored."""
+        """What an equal error is made of, for a run that is stored.
+
+        The arguments of `__init__`; and `is_retryable`, where it is not that of the class.
+        """
         facts = {name: getattr(self, name, None) for name in self._made_of}
         if "message" in facts:
             facts["message"] = str(self)
+        # Set after `__init__`, for example on a `RateLimitError` of a quota that is used up.
+        is_retryable = vars(self).get("is_retryable")
+        if is_retryable is not None and is_retryable != type(self).is_retryable:
+            facts["is_retryable"] = is_retryable
         return facts
 
     @classmethod
     def made_again(cls, text: str, facts: Mapping[str, Any]) -> Self:
         """An error of a stored run, from its text and its `facts`."""
-        if not facts:
-            return cls(text)
-        error = cls(**facts)
-        error.args = (text,)  # as it was, also where a newer version words it otherwise
+        arguments = dict(facts)
+        is_retryable = arguments.pop("is_retryable", None)
+        if arguments:
+            error = cls(**arguments)
+            error.args = (text,)  # as it was, also where a newer version words it otherwise
+        else:
+            error = cls(text)
+        if isinstance(is_retryable, bool):
+            error.is_retryable = is_retryable
         return error
 
     def __init_subclass__(cls) -> None:

@@ -27,6 +27,7 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import ConfigurationError, LimitReachedError, UnavailableError
+from ferrule.net.errors import payload_error
 from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
@@ -128,6 +129,20 @@ def test_a_loaded_run_has_an_error_of_the_same_class(state: str) -> None:
         run = STATES[state](store, program)
     loaded = Run.load(store, run.id, program)
     assert (type(loaded.error), loaded.error is None) == (type(run.error), run.error is None)
+
+
+def test_the_error_of_a_loaded_run_says_as_it_did_whether_to_try_again() -> None:
+    """A quota that is used up has the class of a rate limit, which passes, but does not."""
+    store, program = MemoryStore(), agent()
+    spent = payload_error({"error": {"code": "insufficient_quota", "message": "Pay first."}})
+    passing = payload_error({"error": {"code": 429, "message": "Slower."}})
+    for error, is_retryable in ((spent, False), (passing, True)):
+        with context(lm=ScriptedLM([error])):
+            run = program.start(task="Pay.", store=store)
+        loaded = Run.load(store, run.id, program).error
+        assert isinstance(run.error, UnavailableError)
+        assert isinstance(loaded, type(run.error))
+        assert (run.error.is_retryable, loaded.is_retryable) == (is_retryable, is_retryable)
 
 
 def test_a_run_that_executes_is_read_as_far_as_it_is_recorded() -> None:
