@@ -314,13 +314,15 @@ def _line(
 
 def _time_or_zero(value: Any) -> float:
     # A row that cannot be read is listed all the same, so that one bad row hides no others.
-    if _is_time(value):
+    if is_time(value):
         return value
     return 0.0
 
 
-def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and 0 <= value <= LAST_TIME
+def is_time(value: Any) -> bool:
+    """Whether a value is a time that a date can represent, in seconds since 1970."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value <= LAST_TIME
 
 
 def _summary(
@@ -329,7 +331,7 @@ def _summary(
     run_id, program, status, created_at, updated_at, *others = row
     title, metadata_text, questions_text, error_text, recoveries, usage_text = others[:6]
     asked, answered, steps, seconds, _, _, assigned, scores_text, owner, until = others[6:]
-    if not (_is_time(created_at) and _is_time(updated_at)):
+    if not (is_time(created_at) and is_time(updated_at)):
         raise ValueError(f"the times {created_at!r} and {updated_at!r}")
     questions: tuple[Question, ...] = ()
     if status == "waiting":

@@ -33,6 +33,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ferrule.runs.store.sqlite.store as module
+from ferrule import ReAct, Tool, context
 from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, DecisionError, FerruleError, StoreError
 from ferrule.forms import record_form
@@ -44,6 +45,7 @@ from ferrule.runs.store.sqlite.batch import APPEND_ONE, Append
 from ferrule.runs.store.sqlite.file import SQLiteFile, _Connection
 from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
 from ferrule.runs.store.sqlite.writer_thread import WriterThread
+from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import ToolCall
 
 QUESTION = Question("confirm", "Sure?", ToolCall(name="pay", args={"euros": 3}), id="q1")
@@ -1214,3 +1216,46 @@ def test_all_names_in_the_file_begin_with_ferrules_so_that_tools_may_use_any_oth
         name for (name,) in names if not name.startswith(("ferrule_", "sqlite_autoindex_ferrule_"))
     ] == []
     store.close()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [math.nan, math.inf, -1.0, 1.8e12, 10**30, True, "1e9", None],
+    ids=["nan", "infinite", "before 1970", "milliseconds", "huge", "bool", "text", "none"],
+)
+def test_a_clock_that_tells_no_time_stops_a_run_before_it_does_anything(now: Any) -> None:
+    """In milliseconds, tools ran, and then the run was said to be damaged."""
+    store, ran = MemoryStore(clock=lambda: now), list[int]()
+
+    def pay(euros: int) -> str:
+        ran.append(euros)
+        return "paid"
+
+    lm = ScriptedLM([{"name": "pay", "args": {"euros": 3}}])
+    with pytest.raises(StoreError, match="clock"):
+        ReAct("task -> answer", [pay], lm=lm).start(task="Pay.", store=store)
+    assert (ran, lm.requests) == ([], [])
+
+
+def test_a_clock_that_breaks_stops_the_run_and_it_goes_on_with_one_that_works() -> None:
+    now, ran = [1e9], list[int]()
+    store = MemoryStore(clock=lambda: now[0])
+
+    def pay(euros: int) -> str:
+        ran.append(euros)
+        now[0] = math.nan if len(ran) == 1 else 1e9
+        return "paid"
+
+    calls = [{"name": "pay", "args": {"euros": n}} for n in (1, 2)]
+    agent = ReAct("task -> answer", [Tool(pay, effect="idempotent")], native=True)
+    with context(lm=ScriptedLM([*calls, {"name": "finish", "args": {"answer": "ok"}}])):
+        run = agent.start(task="Pay.", store=store)
+        assert isinstance(run.error, StoreError)
+        assert ran == [1]
+        now[0] = 1e9
+        assert run.resume().prediction.answer == "ok"
+
+
+def test_a_clock_is_a_function() -> None:
+    with pytest.raises(ConfigurationError, match="clock"):
+        MemoryStore(clock=1e9)  # pyright: ignore[reportArgumentType]

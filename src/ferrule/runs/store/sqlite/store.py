@@ -16,8 +16,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from ferrule.concurrency.forking import ForkLock
-from ferrule.errors import ConfigurationError, checks_keywords, shown
+from ferrule.errors import ConfigurationError, StoreError, checks_keywords, shown
 from ferrule.runs.store.lease import check_leasing, is_dead, owner_name
+from ferrule.runs.store.listing import is_time
 from ferrule.runs.store.outliner import begins
 from ferrule.runs.store.sql_store import SQLStore
 from ferrule.runs.store.sqlite.batch import Append, tend, write_all
@@ -45,7 +46,7 @@ class SQLiteStore(SQLStore):
         lease_s: How long a process keeps a run without renewing the lease. A process that died on
             this machine loses its runs at once.
         max_recoveries: A run that killed its process more often is marked as failed.
-        clock: Returns seconds since 1970.
+        clock: Returns seconds since 1970. With any other value, a write raises `StoreError`.
         read_only: The file must exist, and every write raises `StoreError`.
 
     """
@@ -75,7 +76,7 @@ class SQLiteStore(SQLStore):
         check_leasing(lease_s, max_recoveries)
         self.lease_s = lease_s
         self.max_recoveries = max_recoveries
-        self._clock = clock
+        self._clock = _checked_clock(clock)
         # Absolute from the start: a later `chdir` must not lead the store to another file.
         self._absolute_path = self.path
         if self.path != ":memory:":
@@ -259,6 +260,28 @@ class MemoryStore(SQLiteStore):
             "Use a `SQLiteStore`, which other processes can open."
         )
         raise TypeError(msg)
+
+
+def _checked_clock(clock: Callable[[], float]) -> Callable[[], float]:
+    """The clock of a store, which raises `StoreError` for what is not a time.
+
+    A run with such a time would be taken for damaged when it is read, after its tools ran.
+    """
+    if not callable(clock):
+        raise ConfigurationError(f"`clock` is a function, found {shown(clock)}.")
+    if clock is time.time:
+        return clock
+    return partial(_read_clock, clock)
+
+
+def _read_clock(clock: Callable[[], float]) -> float:
+    now = clock()
+    if not is_time(now):
+        raise StoreError(
+            f"Nothing was written: the store's `clock` returned {shown(now)}. It returns seconds "
+            "since 1970, as `time.time` does."
+        )
+    return now
 
 
 _decode_leniently = partial(str, encoding="utf-8", errors="backslashreplace")
