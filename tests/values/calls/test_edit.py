@@ -264,6 +264,34 @@ def test_a_secret_that_is_no_text_is_edited(old, new):
     assert after.named["key"] == before.named["key"]
 
 
+@pytest.mark.parametrize("new", [[STARS], {"user": "ann", "password": STARS}])
+def test_stars_inside_a_secret_are_refused(new):
+    def use(key: Secret[list[str] | Login] | None = None): ...
+
+    with pytest.raises(ToolArgumentsError, match="Write the secret"):
+        editing(use, {}, {"key": new})
+
+
+@dataclass(frozen=True)
+class Key:
+    owner: str
+    number: SecretStr
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [set[Key], Annotated[list[Key], AfterValidator(lambda keys: sorted(keys, key=str))]],
+)
+def test_a_secret_never_moves_to_another_item_of_what_has_an_order_of_its_own(hint):
+    def use(keys: hint): ...
+
+    given = [{"owner": "bob", "number": "2222"}, {"owner": "ann", "number": "1111"}]
+    with pytest.raises(ToolArgumentsError, match="Write the secret"):
+        editing(use, {"keys": given}, {"keys": [card("ann")]})
+    _, after, _ = editing(use, {"keys": given[::-1]}, {"keys": [card("ann")]})
+    assert [key.number.get_secret_value() for key in after.named["keys"]] == ["1111"]
+
+
 def test_equal_items_of_a_list_keep_their_secrets_where_they_stand():
     cards = [("ann", "1111"), ("ann", "2222"), ("bob", "3333")]
     changed = [card("ann"), card("ann"), {"owner": "bob", "number": "4444"}]

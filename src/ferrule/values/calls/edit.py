@@ -88,7 +88,10 @@ def edit_arguments(
         # what it is: stars are not a secret, and to check a value again may change it.
         if parameter in arguments.shown and json_text(value) == json_text(shown_before):
             continue
-        new_values[name] = _unmasked(value, shown_before, originals.get(parameter))
+        original = originals.get(parameter)
+        if _has_starred_list(value) and not _is_in_order(arguments, parameter, tool):
+            original = None
+        new_values[name] = _unmasked(value, shown_before, original)
     if not new_values and not left_out:
         return arguments
 
@@ -138,6 +141,27 @@ def edit_arguments(
     )
 
 
+def _has_starred_list(value: Any) -> bool:
+    if is_list(value):
+        return is_masked(value)
+    return is_object(value) and any(map(_has_starred_list, value.values()))
+
+
+def _is_in_order(arguments: CheckedArguments, name: str, tool: ToolSpec) -> bool:
+    """Whether the items of lists in an argument were given in the order in which they are shown.
+
+    A set has no order, and a validator may sort: then the first secret given is not that of the
+    first item shown. What was shown, with the given secrets, must make the same value again.
+    """
+    originals, values = _origin(arguments)
+    shown = _unmasked(arguments.shown.get(name), arguments.shown.get(name), originals.get(name))
+    try:
+        _, values_again = _origin(tool.prepare({**originals, name: shown}))
+        return bool(values_again.get(name) == values.get(name))
+    except (ToolArgumentsError, ValueError):  # ValueError: arrays, whose comparison has no truth
+        return False
+
+
 def _unmasked(new: Any, shown: Any, original: Any) -> Any:
     """The new value, in which the original secrets replace the stars that it repeats."""
     if isinstance(new, str):
@@ -178,10 +202,13 @@ def _item_before(
     return None, None
 
 
-def _starred(value: Any, path: str) -> Iterator[str]:
+def _starred(value: Any, path: str, *, is_secret: bool = False) -> Iterator[str]:
     """The paths of the secrets in a checked value whose text is the stars."""
     if hasattr(value, "get_secret_value"):
-        if value.get_secret_value() in (STARS, STARS.encode()):  # not a set: it may be a list
+        yield from _starred(value.get_secret_value(), path, is_secret=True)
+        return
+    if isinstance(value, (str, bytes, bytearray)):
+        if is_secret and value in (STARS, STARS.encode()):
             yield path
         return
     members: Iterable[tuple[Any, Any]] = ()
@@ -191,10 +218,10 @@ def _starred(value: Any, path: str) -> Iterator[str]:
         members = value
     elif is_dataclass(value):
         members = [(each.name, getattr(value, each.name, None)) for each in fields(value)]
-    elif isinstance(value, Collection) and not isinstance(value, (str, bytes, bytearray)):
+    elif isinstance(value, Collection):
         members = enumerate(cast("Collection[Any]", value))
     for name, member in members:
-        yield from _starred(member, f"{path}.{name}")
+        yield from _starred(member, f"{path}.{name}", is_secret=is_secret)
 
 
 def made_anew(
