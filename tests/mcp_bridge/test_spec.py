@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -99,6 +101,36 @@ def test_every_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch
 def test_what_is_no_server_is_told(source: dict, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         MCPServer.load(source, on_error="raise")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MCPServer.stdio("npx", "-y server"),  # would be one argument for each letter
+        lambda: MCPServer.stdio("npx", 3),
+        lambda: MCPServer.stdio("npx", env="A=b"),
+        lambda: MCPServer.stdio("npx", cwd=3),
+        lambda: MCPServer.stdio(""),
+        lambda: MCPServer.stdio(3),
+        lambda: MCPServer.stdio("npx", name=3),
+        lambda: MCPServer.http(3),
+        lambda: MCPServer.sse(""),
+        lambda: mcp("https://x/mcp", headers="A: b"),
+        lambda: MCPServer.load(3),
+        lambda: MCPServer.replay(3),
+    ],
+    ids=range(12),
+)
+def test_a_server_that_cannot_be_meant_is_refused_where_it_is_made(make) -> None:
+    with pytest.raises(ConfigurationError):
+        make()
+
+
+def test_a_command_may_be_a_path_and_its_variables_any_mapping() -> None:
+    made = MCPServer.stdio(
+        Path("/bin/tool"), (str(n) for n in (1, 2)), MappingProxyType({"A": "b"})
+    )
+    assert made.spec == MCPServer.stdio("/bin/tool", ["1", "2"], {"A": "b"}).spec
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])

@@ -67,6 +67,12 @@ def test_an_address_that_cannot_be_completed_says_what_to_set(name, variable, mo
     assert LM(f"{name}/m", base_url="https://gateway.example/v1").name == f"{name}/m"
 
 
+@pytest.mark.parametrize("base_url", [3, "", b"http://x"])
+def test_an_address_is_a_text(base_url):
+    with pytest.raises(ConfigurationError, match="is an address"):
+        LM("openai/m", base_url=base_url)
+
+
 def test_the_region_has_a_second_variable(monkeypatch):
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")

@@ -116,3 +116,12 @@ def test_a_port_that_no_server_can_have_is_refused_before_a_socket_is_opened(
 def test_an_address_of_version_6_stands_in_brackets(host: str, shown: str) -> None:
     """The link of a server is opened in a browser."""
     assert sockets.url_host(host) == shown
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", "8000"), (None, 8000), ("::1", True)])
+def test_a_server_listens_on_a_text_and_a_number(host, port):
+    with (
+        pytest.raises(ConfigurationError, match="whole number"),
+        sockets.listening_socket(host, port),
+    ):
+        pass

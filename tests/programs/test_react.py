@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import pickle
 import subprocess
 import sys
@@ -955,9 +956,12 @@ def test_a_run_is_carried_by_one_at_a_time(mode: str) -> None:
         Decision("ID", "edit", args={1: 2}),
         Decision("ID", "reply", text=None),
         Decision("ID", "nonsense"),
+        Decision("ID", "approve", at="now"),
+        Decision("ID", "approve", at=math.nan),
+        Decision("ID", "approve", grant="any"),
         Decision("other", "approve"),
     ],
-    ids=range(9),
+    ids=range(12),
 )
 def test_a_decision_that_makes_no_sense_is_refused_and_the_question_still_waits(
     decision: Any,

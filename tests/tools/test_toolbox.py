@@ -194,6 +194,8 @@ def test_what_a_search_cannot_mean_is_refused():
         Toolbox([add], search="bm25", keep=["nothing"])
     with pytest.raises(ToolDefinitionError, match="list of names"):
         Toolbox([add], search="bm25", keep="add")
+    with pytest.raises(ToolDefinitionError, match="list of names"):
+        Toolbox([add], search="bm25", keep=3)  # type: ignore[arg-type]
     with pytest.raises(ToolDefinitionError, match="needs a search"):
         Toolbox([add], keep=["add"])
 

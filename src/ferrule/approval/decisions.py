@@ -16,13 +16,14 @@ passes five checks, the last one after it is recorded, when it is applied to its
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ferrule.approval.input_form import describe_form, read_form, result_problems
-from ferrule.approval.question import DECIDED, Decision, check_author
+from ferrule.approval.question import DECIDED, Decision, Grant, check_author
 from ferrule.encoding.encode import is_column_text, jsonable
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import check_fields, parse_json
@@ -191,6 +192,13 @@ def _refuse_malformed(decision: Any) -> None:
             f"An edit names the arguments that it removes; found {shown(decision)}."
         )
     has_args, is_edit = bool(decision.args) or bool(decision.removed), decision.kind == "edit"
+    at: Any = decision.at
+    if at is not None and (type(at) not in {int, float} or not isfinite(at)):
+        raise DecisionError(f"The time of a decision is in seconds since 1970; found {shown(at)}.")
+    if decision.grant is not None and not isinstance(cast("Any", decision.grant), Grant):
+        raise DecisionError(
+            f"`grant` of a decision is a `Grant(...)`, found {shown(decision.grant)}."
+        )
     if has_args != is_edit or (decision.grant is not None and decision.kind != "approve"):
         raise DecisionError(
             "Only an edit has arguments, and only an approval has a grant; "

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +22,6 @@ from ferrule.mcp_bridge.redact import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from os import PathLike
 
     Inputs = Mapping[str, str] | Callable[[dict[str, Any]], str | None]
 
@@ -58,7 +58,12 @@ class ServerFile:
         path: Path | None = None
         content: Mapping[str, Any]
         if isinstance(source, str) or not hasattr(source, "keys"):
-            path = Path(cast("Any", source))
+            if not isinstance(source, (str, PathLike)):
+                raise ConfigurationError(
+                    "MCP servers are loaded from the path of a file, or from a mapping like its "
+                    f"content; found {shown(source)}."
+                )
+            path = Path(source)
             content = _read_json(path)
         else:
             content = cast("Mapping[str, Any]", source)

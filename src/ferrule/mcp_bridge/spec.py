@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ from ferrule.mcp_bridge.redact import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
 TransportKind = Literal["stdio", "http", "sse", "memory"]
 
@@ -137,16 +138,35 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
         return state
 
 
+def command_spec(command: Any, args: Any, env: Any, cwd: Any, name: str | None) -> ServerSpec:
+    """The spec of a server that a command starts. Raises `ConfigurationError` for other types."""
+    server = name_given(name) or "?"
+    command, words = _text(server, "command", command), _texts(server, "args", args)
+    return ServerSpec(
+        name=name or name_of_command(command, words),
+        transport="stdio",
+        command=command,
+        args=words,
+        env=_pairs(server, "env", env),
+        cwd=None if cwd is None else _text(server, "cwd", cwd),
+    )
+
+
 def remote_spec(
-    kind: TransportKind, url: str, headers: Mapping[str, str] | None, auth: Any, name: str | None
+    kind: TransportKind, url: Any, headers: Any, auth: Any, name: str | None
 ) -> tuple[ServerSpec, Any]:
-    """The spec of a server at an address; and its `auth`, if that is an `httpx2.Auth`."""
+    """The spec of a server at an address; and its `auth`, if that is an `httpx2.Auth`.
+
+    Raises `ConfigurationError` for other types.
+    """
+    server = name_given(name) or "?"
+    url = _text(server, "url", url)
     oauth, other_auth = split_auth(auth)
     spec = ServerSpec(
         name=name or name_of_url(url),
         transport=kind,
         url=url,
-        headers=dict(headers or {}),
+        headers=_pairs(server, "headers", headers),
         oauth=oauth,
     )
     return spec, other_auth
@@ -198,10 +218,25 @@ def _transport_of(state: Mapping[str, Any]) -> str:
     return kind
 
 
+def name_given(name: Any) -> str:
+    """The name that a user gave a server, or an empty text if none."""
+    if name is None or isinstance(name, str):
+        return name or ""
+    raise ConfigurationError(f"The name of an MCP server is a text, found {shown(name)}.")
+
+
+def _text(server: str, key: str, value: Any) -> str:
+    if isinstance(value, (str, os.PathLike)) and os.fspath(cast("Any", value)):
+        return str(cast("Any", value))
+    raise ConfigurationError(
+        f"`{key}` of MCP server `{server}` must be a text that is not empty, found {shown(value)}."
+    )
+
+
 def _texts(server: str, key: str, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
-    if isinstance(value, list | tuple):
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
         return tuple(str(text) for text in cast("Iterable[Any]", value))
     raise ConfigurationError(
         f"`{key}` of MCP server `{server}` must be a list of texts, found {type(value).__name__}."
@@ -211,8 +246,9 @@ def _texts(server: str, key: str, value: Any) -> tuple[str, ...]:
 def _pairs(server: str, key: str, value: Any) -> dict[str, str]:
     if value is None:
         return {}
-    if isinstance(value, dict):
-        return {str(name): str(text) for name, text in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[Any, Any]", value)
+        return {str(name): str(text) for name, text in pairs.items()}
     raise ConfigurationError(
         f"`{key}` of MCP server `{server}` must map names to texts, found {type(value).__name__}."
     )

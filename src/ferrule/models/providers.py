@@ -427,6 +427,10 @@ def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[
         raise ConfigurationError(
             f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.'
         )
+    if base_url is not None and (not isinstance(base_url, str) or not base_url):
+        raise ConfigurationError(
+            f'`base_url` is an address such as "http://localhost:8000/v1", found {shown(base_url)}.'
+        )
     if "://" in model:
         if base_url is not None:
             raise ConfigurationError("Two addresses: the first argument and `base_url`. Give one.")

@@ -13,9 +13,9 @@ import socket
 from asyncio import FIRST_COMPLETED, get_running_loop, wait
 from collections import deque
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -64,6 +64,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
     Raises `ConfigurationError` if it cannot listen, where a web server would exit the process.
     """
+    if not isinstance(cast("Any", host), str) or type(port) is not int:
+        raise ConfigurationError(
+            "A server listens on a host, which is a text, and a port, which is a whole number; "
+            f"found {shown(host)} and {shown(port)}."
+        )
     bare_host = host.strip("[]")
     if not 0 <= port <= _LAST_PORT:  # `create_server` would leave its socket open
         raise ConfigurationError(

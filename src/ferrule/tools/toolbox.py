@@ -568,7 +568,7 @@ def _split_for_search(
     tools: tuple[Tool, ...], keep: Iterable[str]
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """The tools that stay offered, and those put on the shelf."""
-    if isinstance(keep, str):
+    if isinstance(keep, str) or not isinstance(keep, Iterable):
         raise ToolDefinitionError(f"`keep` is a list of names, found {shown(keep)}.")
     every = Shelf(tools)
     offered_names: set[str] = set()

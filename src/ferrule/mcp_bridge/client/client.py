@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 
 from ferrule import settings
-from ferrule.errors import MCPError, MCPProtocolError, MCPToolError, UnknownToolError
+from ferrule.errors import (
+    ConfigurationError,
+    MCPError,
+    MCPProtocolError,
+    MCPToolError,
+    UnknownToolError,
+    shown,
+)
 from ferrule.mcp_bridge.client.catalog import Catalog
 from ferrule.mcp_bridge.client.pinning import Guard
 from ferrule.mcp_bridge.client.recording import RecordingLink, ReplayLink
@@ -195,6 +202,10 @@ class Client:
         waits; outside a run the result is returned. Then call again with `answers` (by the keys of
         `inputRequests`) and `state` (`requestState`).
         """
+        if not isinstance(arguments, Mapping | None):
+            raise ConfigurationError(
+                f"The arguments of a tool are a mapping by name, found {shown(arguments)}."
+            )
         self._refuse_blocked(name)
         definition = await self._allowed(name)
         if self.options.lock is not None or self.guard.expected is not None:

@@ -25,7 +25,8 @@ from ferrule.mcp_bridge.client.recording import ReplayLink
 from ferrule.mcp_bridge.server_files import ServerFile
 from ferrule.mcp_bridge.spec import (
     ServerSpec,
-    name_of_command,
+    command_spec,
+    name_given,
     remote_spec,
     spec_from_state,
     split_words,
@@ -169,15 +170,7 @@ class MCPServer:
 
         Its environment holds a few harmless variables and `env`, not everything.
         """
-        words = tuple(str(arg) for arg in args)
-        spec = ServerSpec(
-            name=name or name_of_command(command, words),
-            transport="stdio",
-            command=command,
-            args=words,
-            env={str(key): str(value) for key, value in (env or {}).items()},
-            cwd=None if cwd is None else str(cwd),
-        )
+        spec = command_spec(command, args, env, cwd, name)
         return cls(spec, options_from(options, ("command", "args", "env", "cwd", "name")))
 
     @classmethod
@@ -224,7 +217,7 @@ class MCPServer:
     def in_memory(cls, server: Any, *, name: str | None = None, **options: Any) -> Self:
         """A server of the SDK (`mcp.server.Server` or `MCPServer`) in this process: for tests."""
         own_name: Any = getattr(server, "name", None)
-        spec = ServerSpec(name=name or own_name or "memory", transport="memory")
+        spec = ServerSpec(name=name_given(name) or own_name or "memory", transport="memory")
         return cls(spec, options_from(options, ("server", "name")), {"server": server})
 
     @classmethod

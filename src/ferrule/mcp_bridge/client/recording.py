@@ -7,8 +7,9 @@ Arguments and results are written unchanged: check them for secrets before you s
 from __future__ import annotations
 
 from collections import deque
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec.structs import asdict
 
@@ -19,8 +20,6 @@ from ferrule.errors import ConfigurationError, MCPError, MCPProtocolError, shown
 from ferrule.mcp_bridge.connection.handshake import Handshake
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from ferrule.mcp_bridge.connection.link import Link
 
 _VERSION = 1
@@ -161,6 +160,8 @@ def _read_error(form: dict[str, Any]) -> MCPError:
 
 
 def _read_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
+    if not isinstance(cast("Any", path), (str, PathLike)):
+        raise ConfigurationError(f"A recording is replayed from its path, found {shown(path)}.")
     name = Path(path).name
     try:
         lines = [parse_json(line) for line in Path(path).read_bytes().splitlines()]
