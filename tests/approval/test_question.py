@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from pydantic import Field, SecretStr
 
 from ferrule import Decision, Grant, Question, Tool, ToolCall, under
 from ferrule.approval.asking import question_about, tool_fingerprint
@@ -31,6 +32,7 @@ from ferrule.approval.input_form import (
 from ferrule.encoding.encode import json_text
 from ferrule.errors import DecisionError
 from ferrule.values.calls.call import CheckedCall
+from ferrule.values.calls.secrets import STARS
 
 ASKED = Question(
     "confirm",
@@ -475,3 +477,24 @@ def test_an_edit_of_an_argument_that_the_tool_does_not_have_is_refused(kind: Any
     open_ended = replace(asked, schema={**schema, "additionalProperties": True})
     for question in (open_ended, replace(ASKED, kind="confirm", schema=None)):
         assert question.edit({"pth": "b"}).args == {"pth": "b"}
+
+
+@pytest.mark.parametrize(
+    ("args", "raw"),
+    [
+        ({"api-key": "hunter2"}, {"api-key": STARS}),
+        ({"arguments": {"key": "hunter2"}}, {"arguments": {"key": STARS}}),
+        ({"parameters": '{"key": "hunter2"}'}, {"parameters": STARS}),
+        ({"key": "hunter2", "n": "2"}, {"key": STARS, "n": "2"}),
+    ],
+)
+def test_a_question_never_shows_a_secret_by_whatever_name_the_model_wrote_it(args, raw):
+    def use(key: Annotated[SecretStr, Field(alias="api-key")], n: int = 1) -> None: ...
+
+    made = Tool(use)
+    call = ToolCall(name="use", args=args)
+    thought = "I use hunter2." if "parameters" not in args else ""
+    question = question_about(CheckedCall(call, made, made.prepare(args)), thought=thought)
+    assert question.raw == raw
+    assert "hunter2" not in str(question)
+    assert "hunter2" not in question.thought

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ferrule.approval.question import Question, QuestionKind, Subject
 from ferrule.approval.rulings import lossy_repairs
 from ferrule.encoding.encode import digest_of, json_text, jsonable
-from ferrule.values.calls.secrets import masked_thought
+from ferrule.schema.nodes import is_list, is_object
+from ferrule.values.calls.secrets import STARS, masked_thought
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +42,7 @@ def question_about(
     """
     call, tool = checked.call, checked.tool
     args, secrets = checked.arguments.shown, checked.arguments.secrets
+    secret_names = (*secrets, *getattr(tool, "secret_arguments", ()))  # also their aliases
     declared = tool.declaration["function"]
     kind: QuestionKind = "confirm"
     note += origin_note(call)
@@ -58,7 +61,7 @@ def question_about(
         note + text,
         call.changed(args=args),
         fingerprint=fingerprint,
-        thought=masked_thought(thought, call, {call.name: tuple(secrets)}),
+        thought=masked_thought(thought, call, {call.name: secret_names}),
         raw=_raw_arguments(call, args, secrets),
         expires_s=expires_s,
         server=server,
@@ -156,12 +159,29 @@ def mcp_origin(tool: Any) -> tuple[str, str]:
 def _raw_arguments(
     call: ToolCall, shown: Mapping[str, Any], secrets: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments as the model wrote them; secrets as they are shown, never in the clear."""
+    """The arguments as the model wrote them, without secrets in the clear.
+
+    A secret may also be in an argument that has another name than the parameter: an alias, or a key
+    around all arguments. So a call with secrets shows of what the model wrote only what the checked
+    arguments show at the same place.
+    """
     raw: dict[str, Any] = {}
     for name, value in call.args.items():
-        if name in secrets:
-            raw[name] = shown[name]
-        else:
-            # Code that calls a program may pass any value, not only JSON.
-            raw[name] = jsonable(value)
+        # Code that calls a program may pass any value, not only JSON.
+        raw[name] = jsonable(value)
+        if secrets and (name in secrets or name not in shown):
+            raw[name] = _as_shown(raw[name], shown.get(name))
     return raw
+
+
+def _as_shown(given: Any, shown: Any) -> Any:
+    """A given value, with stars for what is not shown."""
+    if is_object(given):
+        seen = shown if is_object(shown) else {}
+        return {name: _as_shown(value, seen.get(name)) for name, value in given.items()}
+    if is_list(given):
+        items = shown if is_list(shown) else []
+        return [_as_shown(*pair) for pair in zip_longest(given, items[: len(given)])]
+    if json_text(given) == json_text(shown):
+        return given
+    return STARS

@@ -225,9 +225,9 @@ def name_given(name: Any) -> str:
     raise ConfigurationError(f"The name of an MCP server is a text, found {shown(name)}.")
 
 
-def _text(server: str, key: str, value: Any) -> str:
-    if isinstance(value, (str, os.PathLike)) and os.fspath(cast("Any", value)):
-        return str(cast("Any", value))
+def _text(server: str, key: str, value: object) -> str:
+    if isinstance(value, str | PurePath) and str(value):
+        return str(value)
     raise ConfigurationError(
         f"`{key}` of MCP server `{server}` must be a text that is not empty, found {shown(value)}."
     )
@@ -239,7 +239,8 @@ def _texts(server: str, key: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
         return tuple(str(text) for text in cast("Iterable[Any]", value))
     raise ConfigurationError(
-        f"`{key}` of MCP server `{server}` must be a list of texts, found {type(value).__name__}."
+        f"`{key}` of MCP server `{server}` must be a list of texts, found "
+        f"{type(cast('object', value)).__name__}."
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from agent_script import fields, native_step
-from pydantic import SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 import ferrule
 from ferrule import (
@@ -882,3 +882,36 @@ def _to_its_end(stream: Any) -> Any:
     for _ in stream:
         pass
     return stream
+
+
+NUMBERS = iter(range(100))
+
+
+class Card(BaseModel):
+    owner: str
+    number: SecretStr
+    id: int = Field(default_factory=lambda: next(NUMBERS))
+
+
+def test_a_call_with_a_secret_and_a_made_id_runs_as_it_was_approved_after_a_load() -> None:
+    """The id was made again, so the run asked again, and again."""
+    paid: list[Any] = []
+
+    @tool(require_confirmation=True)
+    def pay(cards: list[Card]) -> str:
+        """Pay."""
+        paid.extend((card.owner, card.number.get_secret_value(), card.id) for card in cards)
+        return "paid"
+
+    cards = [{"owner": "ann", "number": "1111"}, {"owner": "bob", "number": "2222"}]
+    lm = ScriptedLM([{"name": "pay", "args": {"cards": cards}}, DONE])
+    store, agent = MemoryStore(), ReAct("task -> answer", [pay], lm=lm)
+    agent.start(task="x", store=store, run_id="r")
+    run = Run.load(store, "r", agent)
+    shown = run.pending[0].call.args["cards"]
+    run.answer(run.pending[0].approve())
+    assert run.resume().status == "done"
+    assert paid == [
+        (given["owner"], given["number"], seen["id"])
+        for given, seen in zip(cards, shown, strict=True)
+    ]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from ferrule import Response, ToolCall
-from ferrule.values.calls.secrets import STARS, masked_args, masked_text
+from ferrule.values.calls.secrets import (
+    STARS,
+    masked_args,
+    masked_text,
+    masked_thought,
+    secret_values,
+)
 from ferrule.values.masked import masked_response
 
 SECRETS = {"log_in": ("password",), "sign": ("api_key", "pins")}
@@ -64,3 +71,30 @@ def test_thoughts_that_repeat_a_value_have_stars_too() -> None:
     shown = masked_response(response, SECRETS)
     assert (shown.text, shown.reasoning) == (f"I say {STARS}.", f"{STARS}!")
     assert masked_response(response, {}) is response
+
+
+@pytest.mark.parametrize(
+    ("args", "seen"),
+    [
+        ({"arguments": {"key": "hunter2", "n": 1}}, {"arguments": {"key": STARS, "n": 1}}),
+        ({"arguments": '{"key": "hunter2"}'}, {"arguments": f'{{"key": "{STARS}"}}'}),
+        ({"arguments": [{"Key": ["hunter2"]}]}, {"arguments": [{"Key": STARS}]}),
+    ],
+)
+def test_a_secret_inside_another_argument_is_stars(args, seen):
+    assert masked_args("use", args, {"use": ["key"]}) == seen
+    assert masked_args("other", args, {"use": ["key"]}) == args
+
+
+def test_a_thought_never_repeats_a_secret_that_is_nested():
+    call = ToolCall(name="use", args={"arguments": {"key": {"pin": ["hunter2"]}}})
+    assert masked_thought("It is hunter2.", call, {"use": ["key"]}) == f"It is {STARS}."
+
+
+def test_arguments_of_any_depth_are_masked():
+    deep: Any = "hunter2"
+    for _ in range(5000):
+        deep = {"a": deep}
+    call = ToolCall.unchecked("use", {"a": deep})
+    assert "hunter2" not in str(list(secret_values([call], {"use": ["key"]})))
+    assert masked_args("use", call.args, {"use": ["key"]})["a"] != deep

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.pattern import pattern
+from ferrule.schema.nodes import is_list, is_object
 from ferrule.text_calls.drafts import CallFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ferrule.values.calls.call import ToolCall
 
@@ -32,6 +33,8 @@ EVERY_OTHER = "*"
 STARS = "**********"
 _SHORTEST_VALUE = 4
 """Shorter values are not looked for in text: they occur by chance."""
+_DEEPEST = 60
+"""What is nested more deeply in the arguments is not looked at, and stars in every view."""
 _QUOTED = pattern(r"""(\\*)(["'])(.*?)(?:(?<!\\)\1\2|\Z)""", re.DOTALL)
 """A quoted value, or the rest of one that was cut off. JSON inside JSON has backslashes before its
 quotes, as many before the last as before the first."""
@@ -48,7 +51,29 @@ _OPENINGS = (
 def masked_args(tool: str, args: Mapping[str, Any], secrets: Secrets) -> dict[str, Any]:
     """The arguments of a call, with stars for secrets."""
     names = _names_of(tool, secrets)
-    return {name: STARS if _is_named(name, names) else value for name, value in args.items()}
+    if not names:
+        return dict(args)
+    return _masked(dict(args), names, secrets, 0)
+
+
+def _masked(value: Any, names: set[str], secrets: Secrets, depth: int) -> Any:
+    """A value with stars for what has the name of a secret.
+
+    A model may write all arguments inside one (`{"arguments": {...}}`), also as JSON text.
+    """
+    if depth > _DEEPEST:
+        return STARS
+    if is_object(value):
+        masked: dict[str, Any] = {}
+        for name, inner in value.items():
+            is_secret = _is_named(name, names)
+            masked[name] = STARS if is_secret else _masked(inner, names, secrets, depth + 1)
+        return masked
+    if is_list(value):
+        return [_masked(item, names, secrets, depth + 1) for item in value]
+    if isinstance(value, str):
+        return masked_text(value, secrets)
+    return value
 
 
 def masked_call(call: ToolCall, secrets: Secrets) -> ToolCall:
@@ -67,14 +92,27 @@ def masked_thought(thought: str, call: ToolCall, secrets: Secrets) -> str:
     return without_secrets(thought, set(secret_values((call,), secrets)), secrets) or ""
 
 
-def secret_values(calls: Iterable[ToolCall], secrets: Secrets) -> Iterable[str]:
+def secret_values(calls: Iterable[ToolCall], secrets: Secrets) -> Iterator[str]:
     """The secrets in calls, as text that thoughts may repeat."""
     for call in calls:
         names = _names_of(call.name, secrets)
-        for name, value in call.args.items():
-            is_long = isinstance(value, str) and len(value) >= _SHORTEST_VALUE
-            if is_long and _is_named(name, names):
-                yield value
+        if names:
+            yield from _values_in(call.args, names, 0, is_secret=False)
+
+
+def _values_in(value: Any, names: set[str], depth: int, *, is_secret: bool) -> Iterator[str]:
+    """The long texts in a value, if it is secret; else in what has the name of a secret."""
+    if depth > _DEEPEST:
+        return
+    if is_object(value):
+        for name, inner in value.items():
+            is_named = is_secret or _is_named(name, names)
+            yield from _values_in(inner, names, depth + 1, is_secret=is_named)
+    elif is_list(value):
+        for item in value:
+            yield from _values_in(item, names, depth + 1, is_secret=is_secret)
+    elif is_secret and isinstance(value, str) and len(value) >= _SHORTEST_VALUE:
+        yield value
 
 
 def without_secrets(text: str | None, values: set[str], secrets: Secrets) -> str | None:
