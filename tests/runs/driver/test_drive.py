@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import sys
 import threading
+import traceback
 import types
 import weakref
 from collections.abc import Callable, Generator
@@ -730,8 +732,11 @@ IN_TEXT = {
 }
 
 
-def holders(value: Any, depth: int = 4) -> str:
-    """What refers to a value, and what to that, for the message of a failed test."""
+def holders(value: Any, depth: int = 8) -> str:
+    """What refers to a value, and what to that, for the message of a failed test.
+
+    And where each thread is: its variables may hold the value, too.
+    """
     lines: list[str] = []
     level = [value]
     seen = {id(lines), id(level)}
@@ -745,6 +750,8 @@ def holders(value: Any, depth: int = 4) -> str:
         lines += [f"{type(each)} {each!r:.200}" for each in referrers[:20]]
         lines.append("-- held by")
         level = referrers[:20]
+    for frame in sys._current_frames().values():
+        lines += ["-- a thread is at", *traceback.format_stack(frame)]
     return "\n".join(lines)
 
 
