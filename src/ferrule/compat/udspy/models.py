@@ -226,7 +226,7 @@ class Hooks:
 
     @classmethod
     def of(cls, callbacks):
-        """Make the hooks of a list of callbacks. Raises `ConfigurationError` for no list."""
+        """Make the hooks of a list of callbacks. Raises `ConfigurationError` for anything else."""
         if not isinstance(callbacks, (list, tuple)):
             raise ferrule.errors.ConfigurationError(
                 f"`callbacks` takes a list, found {ferrule.errors.shown(callbacks)}."

@@ -203,7 +203,7 @@ def error_form(error: BaseException) -> dict[str, Any]:
     form |= {"class": kind.__name__, "facts": facts}
     try:
         read_error(form)
-    except DAMAGE:  # a fact is missing, as it is no JSON data, or a user's class lacks it
+    except DAMAGE:  # a fact is missing: it is no JSON data, or a user's class lacks it
         return {"type": form["type"], "text": form["text"]}
     return form
 

@@ -272,13 +272,13 @@ class LoweringPass:
             self._lose(pointer, other, f"not enforced: {describe_keyword(other, schema[other])}")
         if key == "oneOf" and not are_exclusive(branches, self._root, self._merge_budget):
             self._lose(pointer, "oneOf", "that only one of the forms fits is not enforced")
-        self._tell_apart(branches, key, pointer)
+        self._tell_look_alikes(branches, key, pointer)
         lowered = self._branches(schema, branches, key, pointer)
         if not lowered:
             return self._schema(False, pointer)
         return self._annotated(any_of(lowered), schema)
 
-    def _tell_apart(self, forms: list[Any], key: str, pointer: str) -> None:
+    def _tell_look_alikes(self, forms: list[Any], key: str, pointer: str) -> None:
         """Tell a loss where a list and a dictionary are both possible for a value of these forms.
 
         Strict modes know no dictionaries: they are written as lists of keys and values.
@@ -563,7 +563,7 @@ class LoweringPass:
             if after and after != [{}]:
                 lowered["items"] = after[0]
             return
-        self._tell_apart([*prefix, rest], key, pointer)
+        self._tell_look_alikes([*prefix, rest], key, pointer)
         lowered["items"] = any_of([*first, *after])
         is_uniform = all(form == first[0] for form in [*first, *after])
         has_end = rest is False and "maxItems" not in keeps
