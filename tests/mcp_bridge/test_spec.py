@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule import MCPServer, mcp
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, ToolDefinitionError
+from ferrule.mcp_bridge import MCPApp
 from ferrule.mcp_bridge.spec import ServerSpec, name_of_command, name_of_url, spec_from_state
 
 SECRET = "hunter2-hunter2"
@@ -118,11 +119,23 @@ def test_what_is_no_server_is_told(source: dict, told: str) -> None:
         lambda: mcp("https://x/mcp", headers="A: b"),
         lambda: MCPServer.load(3),
         lambda: MCPServer.replay(3),
+        lambda: MCPServer.in_memory(3),
+        lambda: MCPServer.http("example.com/mcp"),
+        lambda: MCPServer.http("https://"),
+        lambda: MCPServer.http("https://[::1/mcp"),
+        lambda: MCPServer.sse("https://example.com:port/sse"),
+        lambda: MCPServer.http("http://example.com/mcp"),  # without TLS
+        lambda: MCPServer.http("https://x/mcp", auth=3),
+        lambda: MCPServer.http("https://x/mcp", auth="a token"),
+        lambda: MCPServer.http("https://x/mcp", {"Authorization": "Bearer of-a-file\n"}),
+        lambda: MCPServer.http("https://x/mcp", {"two words": "a"}),
+        lambda: mcp("npx server", confirm="maybe"),
+        lambda: mcp("npx server", confirm={"*": 1}),
     ],
-    ids=range(12),
+    ids=range(24),
 )
 def test_a_server_that_cannot_be_meant_is_refused_where_it_is_made(make) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises((ConfigurationError, ToolDefinitionError)):
         make()
 
 
@@ -186,8 +199,9 @@ def test_what_was_saved_is_loaded_when_its_variables_are_set(
 
 
 def test_a_server_in_this_process_cannot_be_saved() -> None:
+    pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
     with pytest.raises(ConfigurationError, match="this process"):
-        MCPServer.in_memory(object(), name="x").dump_state()
+        MCPServer.in_memory(MCPApp().server, name="x").dump_state()
 
 
 @given(

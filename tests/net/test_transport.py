@@ -373,6 +373,8 @@ HELLO = {
     "anthropic": {"content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"},
     "gemini": {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]},
 }
+for forms in INSIDE.values():
+    forms["a list of one"] = [forms["an error"]]  # as Google sends it
 inside = pytest.mark.parametrize(
     ("wire", "form"), [(wire, form) for wire, forms in INSIDE.items() for form in forms]
 )

@@ -423,7 +423,10 @@ def name_of_command(command: str, args: Iterable[str]) -> str:
 
 def name_of_url(url: str) -> str:
     """A name from an address: the host, and the port unless it is the usual one."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # such as half of an IPv6 address, which is refused later
+        return "server"
     host = parts.hostname or "server"
     # Not `parts.port`, which raises for a port that is not a number.
     _, _, port = parts.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")

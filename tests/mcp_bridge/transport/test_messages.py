@@ -49,6 +49,7 @@ BROKEN = {
     "text_id": b'{"jsonrpc":"2.0","id":"7","result":0}',
     "deep": b'{"jsonrpc":"2.0","id":7,"result":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "cut_off": b'{"jsonrpc":"2.0","id":7,"result":{"a":"b',
+    "says_nothing": b'{"jsonrpc":"2.0","id":7}',
     "inner_id": b'{"result":{"id":9},"x":[{"id":8}],"id":7,"method',
 }
 
@@ -68,11 +69,13 @@ def test_an_answer_that_cannot_be_read_is_an_error_of_ours_under_its_id(text: by
         b"12",
         b"[]",
         b'{"id":7}',
+        b'{"jsonrpc":"2.0","id":7,"met',
+        b'{"jsonrpc":"2.0","id":7,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"id":7,"method":3,"result":1}',
         b'{"id":true,"result":1}',
         b'{"result":{"id":7}}',
     ],
-    ids=["empty", "banner", "number", "array", "id", "request", "true", "no_id"],
+    ids=["empty", "banner", "number", "array", "id", "cut_off", "deep", "request", "true", "no_id"],
 )
 def test_what_answers_nothing_is_no_message(text: bytes) -> None:
     assert read_message(text).message is None

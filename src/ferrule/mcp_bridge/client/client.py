@@ -41,7 +41,7 @@ from ferrule.mcp_bridge.connection.channel import Endpoint
 from ferrule.mcp_bridge.connection.handshake import wire_form
 from ferrule.mcp_bridge.connection.link import Link
 from ferrule.mcp_bridge.errors import Attempt, timeout_error
-from ferrule.mcp_bridge.transport.http import refuse_plain_http
+from ferrule.mcp_bridge.transport.http import check_remote
 from ferrule.tools.mcp_definition import MCPDefinition
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ class Client:
 
     def _endpoint(self) -> Endpoint:
         spec = self.spec.expanded(inputs=self._inputs)
-        if spec.transport in {"http", "sse"}:
-            refuse_plain_http(spec.url, spec.name, allowed=self.options.allow_http)
+        check_remote(spec, allow_http=self.options.allow_http)
         live = dict(self._live)
         login = self._login_to(spec)
         if login is not None:

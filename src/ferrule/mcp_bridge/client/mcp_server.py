@@ -31,6 +31,7 @@ from ferrule.mcp_bridge.spec import (
     spec_from_state,
     split_words,
 )
+from ferrule.mcp_bridge.transport.http import check_remote
 from ferrule.mcp_bridge.transport.open_connections import register_exit
 from ferrule.tools.server_tools import make_tools
 
@@ -143,6 +144,8 @@ class MCPServer:
                 '`mcp("command or address")`, `MCPServer.stdio(command, args)`, `.http(url)`, '
                 "`.sse(url)`, `.in_memory(server)`. All take options."
             )
+        if not spec.expands:  # otherwise the address may have variables, read on connecting
+            check_remote(spec, allow_http=options.allow_http)
         self.spec = spec
         self.options = options
         self._live = dict(live or {})
@@ -216,6 +219,11 @@ class MCPServer:
     @classmethod
     def in_memory(cls, server: Any, *, name: str | None = None, **options: Any) -> Self:
         """A server of the SDK (`mcp.server.Server` or `MCPServer`) in this process: for tests."""
+        if not any(base.__module__.startswith("mcp.") for base in type(server).__mro__):
+            raise ConfigurationError(
+                "`MCPServer.in_memory` takes a server of the MCP SDK, such as "
+                f"`MCPApp(...).server`; found {shown(server)}."
+            )
         own_name: Any = getattr(server, "name", None)
         spec = ServerSpec(name=name_given(name) or own_name or "memory", transport="memory")
         return cls(spec, options_from(options, ("server", "name")), {"server": server})

@@ -123,9 +123,11 @@ def split_auth(auth: Any) -> tuple[OAuth | None, Any]:
         return OAuth(), None
     if isinstance(auth, OAuth):
         return auth, None
-    if isinstance(auth, str | Mapping):
+    # httpx2 takes a user with a password, and a function of the request, too.
+    is_for_httpx = isinstance(auth, tuple) or callable(auth) or hasattr(auth, "auth_flow")
+    if auth is not None and not is_for_httpx:
         raise ConfigurationError(
             '`auth` of an MCP server is "oauth", an `OAuth(...)` or an `httpx2.Auth`. '
             'A token goes into `headers`: {"Authorization": "Bearer ..."}.'
         )
-    return None, auth
+    return None, cast("Any", auth)

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urljoin, urlsplit
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, shown
+from ferrule.mcp_bridge.redact import public_url
 from ferrule.mcp_bridge.transport.messages import LARGEST, Note, excerpt, read_message
 from ferrule.net.connections import new_client
 from ferrule.net.errors import retry_after_s
@@ -25,6 +27,8 @@ from ferrule.net.reading import aread_whole, check_encoding, decoded_headers
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
+    from ferrule.mcp_bridge.spec import ServerSpec
+
 _CONNECT_S = 30.0
 _SIDE_TIMEOUT_S = 30.0
 """How long to read an answer that no request of a program waits for."""
@@ -32,6 +36,10 @@ _EXCERPT = 300
 _ACCEPTED = 202
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""RFC 9110, 5.6.2."""
+_NOT_IN_HEADERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""RFC 9110, 5.5: all control characters but the tab."""
 
 
 class GuardedClient:
@@ -374,17 +382,46 @@ def _refuse_other_origin(url: str, endpoint: str) -> None:
 # -- connecting
 
 
-def refuse_plain_http(url: str, name: str, *, allowed: bool) -> None:
-    """Raises `ConfigurationError` for plain http to another machine, unless `allowed`."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigurationError(f"The address of MCP server `{name}` must be a http(s) URL.")
-    if parts.scheme == "http" and not is_loopback(parts.hostname) and not allowed:
+def check_remote(spec: ServerSpec, *, allow_http: bool) -> None:
+    """Raises `ConfigurationError` for an address or a header that no request can have.
+
+    Also for plain http to another machine, unless `allow_http`.
+    """
+    if spec.transport not in {"http", "sse"}:
+        return
+    scheme, host = _scheme_and_host(spec.url)
+    if scheme not in {"http", "https"} or not host:
         raise ConfigurationError(
-            f"MCP server `{name}` uses plain http at {parts.hostname}: everything sent, tokens "
+            f"The address of MCP server `{spec.name}` must be an http(s) URL, "
+            f"found {shown(public_url(spec.url))}."
+        )
+    if scheme == "http" and not is_loopback(host) and not allow_http:
+        raise ConfigurationError(
+            f"MCP server `{spec.name}` uses plain http at {host}: everything sent, tokens "
             "too, can be read on the way. Use https, or pass `allow_http=True` if you trust the "
             "network."
         )
+    for name, value in spec.headers.items():
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise ConfigurationError(
+                f"MCP server `{spec.name}` has a header named {shown(name)}. A name consists of "
+                "letters, digits and hyphens."
+            )
+        if _NOT_IN_HEADERS.search(value) is not None:
+            raise ConfigurationError(
+                f"The header `{name}` of MCP server `{spec.name}` holds a line break or another "
+                "control character, perhaps at the end of a token that was read from a file."
+            )
+
+
+def _scheme_and_host(url: str) -> tuple[str, str]:
+    """Both empty for what is no address."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for one that is no number
+    except ValueError:
+        return "", ""
+    return parts.scheme, parts.hostname or ""
 
 
 def _new_client(headers: Mapping[str, str], auth: Any) -> Any:

@@ -100,10 +100,14 @@ def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
 def answered_id(text: bytes) -> int | str | None:
     """The id of the request that a message answers, even if the rest cannot be read.
 
-    None if it is not an answer.
+    None if it is not an answer. A whole message without a method is one, even if it says nothing.
     """
     members = _outer_members(text)
-    if "method" in members or not members.keys() & {"result", "error"}:
+    if "method" in members:
+        return None
+    is_answer = bool(members.keys() & {"result", "error"})
+    # Other objects with an id may be lines of a log, and a broken message may lack its method.
+    if not is_answer and not ("jsonrpc" in members and _is_json(text)):
         return None
     request_id = members.get("id")
     if isinstance(request_id, bool):
@@ -144,6 +148,14 @@ def _scalar(token: bytes) -> Any:
         return json.loads(token)
     except ValueError:
         return None
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def excerpt(text: bytes) -> str:

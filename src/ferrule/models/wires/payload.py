@@ -52,17 +52,20 @@ def opened(payload: Json | bytes) -> tuple[Json, Any]:
 
 
 def decode(body: bytes) -> Json:
-    """Decode a body into a JSON object.
+    """Decode a body into a JSON object; a list of one, as Google sends errors, stands for it.
 
     Raises `BadRequestError`, which shows the body, if it is anything else.
     """
     body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
     try:
-        value = _parse(body)
+        value: Any = _parse(body)
     except ValueError:
         value = _decode_leniently(body)
+    if isinstance(value, list) and len(cast("list[Any]", value)) == 1:
+        value = cast("list[Any]", value)[0]
     if not isinstance(value, dict):
-        raise BadRequestError(f"expected a JSON object, got {shown(value)}. {_OTHER_PROTOCOL}")
+        found = shown(cast("Any", value))
+        raise BadRequestError(f"expected a JSON object, got {found}. {_OTHER_PROTOCOL}")
     return cast("Json", value)
 
 

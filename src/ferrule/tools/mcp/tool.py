@@ -379,6 +379,12 @@ def rules_from(options: dict[str, Any]) -> ConversionRules:
         raise ToolDefinitionError(
             f"`result_mode` is one of {modes}; found {shown(options['result_mode'])}."
         )
+    confirm = options.get("confirm")
+    if isinstance(confirm, Mapping):
+        for choice in cast("Mapping[str, Any]", confirm).values():
+            _check_choice(choice)
+    else:
+        _check_choice(confirm)
     conversion = {name: value for name, value in options.items() if name in of_conversion}
     showing = {name: value for name, value in options.items() if name in of_showing}
     rules = ConversionRules(**conversion)
@@ -408,12 +414,20 @@ def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[
     if choice == "unhinted":
         is_harmless = definition.hint("readOnlyHint") is True or is_destructive is False
         return is_destructive is True or not is_harmless, False
-    if isinstance(choice, str) and choice != "destructive":
-        raise ToolDefinitionError(
-            "`confirm` is True, False, 'unhinted', a dict of globs or a function; "
-            f"found {shown(choice)}."
-        )
+    _check_choice(choice)  # a function may have returned anything
     return choice, bool(choice)
+
+
+def _check_choice(choice: Any) -> None:
+    """Raise `ToolDefinitionError` for a value that does not say whether a person must confirm."""
+    if choice is None or isinstance(choice, bool) or callable(choice):
+        return
+    if isinstance(choice, str) and choice in {"unhinted", "destructive"}:
+        return
+    raise ToolDefinitionError(
+        "`confirm` is True, False, 'unhinted', a dict of globs or a function; "
+        f"found {shown(choice)}."
+    )
 
 
 def _matching_choice(name: str, by_glob: Mapping[str, Any]) -> Any:

@@ -1111,15 +1111,25 @@ def test_a_row_with_a_damaged_status_does_not_keep_others_from_being_pruned(
     assert [each.id for each in store.list()] == ["bad"]
 
 
-def test_a_disk_without_room_for_shared_memory_is_called_full(store: SQLiteStore) -> None:
-    """SQLite calls it an I/O error."""
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("SQLITE_IOERR_SHMSIZE", "Free space on its disk, and resume the run"),
+        ("SQLITE_IOERR_WRITE", "may write files of this size, and resume the run"),
+        ("SQLITE_IOERR_READ", "integrity_check"),
+    ],
+)
+def test_what_to_do_about_an_error_of_the_disk_depends_on_what_failed(
+    store: SQLiteStore, name: str, remedy: str
+) -> None:
+    """SQLite says no more than that it is an I/O error."""
 
     def fail(_: Any) -> None:
         error = sqlite3.OperationalError("disk I/O error")
-        error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+        error.sqlite_errorname = name
         raise error
 
-    with pytest.raises(StoreError, match="Free space on its disk, and resume the run"):
+    with pytest.raises(StoreError, match=remedy):
         store._file.write(fail)
 
 

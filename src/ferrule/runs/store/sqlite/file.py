@@ -67,6 +67,8 @@ _FULL = "Free space on its disk, and resume the run."
 _REMEDIES = {
     "SQLITE_FULL": _FULL,
     "SQLITE_IOERR_SHMSIZE": _FULL,
+    "SQLITE_IOERR_WRITE": "Check its disk, and that this process may write files of this size, and "
+    "resume the run.",
     "SQLITE_BUSY": "Another process is writing to it: try again, and end a process that does not "
     "finish.",
     "SQLITE_LOCKED": "Another connection is writing to it: try again.",
