@@ -14,9 +14,7 @@ from typing_extensions import TypedDict
 from ferrule import Tool, tool
 from ferrule.programs.code_mode.interpreter import CodeMode, CodeSession
 from ferrule.programs.code_mode.stubs import (
-    BUILTIN_STUBS,
-    ERROR_STUBS,
-    HEADER,
+    checked_stubs,
     functions_of,
     stubs_of,
 )
@@ -40,7 +38,7 @@ def described(schema: dict[str, Any], name: str = "do", desc: str = "Do it.") ->
 def problems(tools: list[Tool], code: str) -> str:
     """What the checker says of code."""
     functions = functions_of(tools, {})
-    stubs = f"{HEADER}{BUILTIN_STUBS}{ERROR_STUBS}\n{stubs_of(functions.values())}"
+    stubs = checked_stubs(functions.values())
     session = CodeSession(CodeMode(), stubs, seed=1, time_s=0.0, is_replay=False)
     try:
         stop = session.start(f"async def never():\n    {code}", functions, is_checked=True)
@@ -88,7 +86,7 @@ def test_a_function_has_types_defaults_a_docstring_and_records() -> None:
     [
         ("get-weather", "get_weather"),
         ("a.b/c", "a_b_c"),
-        ("2fa", "_2fa"),
+        ("2fa", "tool_2fa"),
         ("list", "list_"),
         ("class", "class_"),
         ("print", "print_"),
@@ -98,7 +96,9 @@ def test_a_function_has_types_defaults_a_docstring_and_records() -> None:
         ("result_1", "result_1_"),
         ("größe", "größe"),
         ("\ufb01nd", "find"),  # a ligature, which Python reads as two letters
-        ("€5", "_5"),
+        ("€5", "tool_5"),
+        ("_private", "private"),
+        ("-", "tool"),
     ],
 )
 def test_a_name_becomes_one_that_code_can_write_and_needs_for_nothing_else(
@@ -137,6 +137,84 @@ def test_records_of_two_tools_do_not_get_one_name() -> None:
     assert "error" in problems(tools, "await A_b({'x': 1})")
 
 
+@pytest.mark.parametrize("name", ["2fa", "_private", "-", "_", "0", "€5"])
+def test_a_tool_whose_name_begins_with_no_letter_can_be_called(name: str) -> None:
+    record = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    tool = described({"type": "object", "properties": {"any": record}, "required": ["any"]}, name)
+    [function] = functions_of([tool], {})
+    assert problems([tool], f"await {function}({{'x': 1}})") == ""
+    assert "error" in problems([tool], f"await {function}({{'x': ''}})")
+
+
+@pytest.mark.parametrize(("tool_name", "place"), [("key", "error"), ("base", "exception")])
+def test_no_record_takes_a_name_that_code_needs(tool_name: str, place: str) -> None:
+    record = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    tool = described({"type": "object", "properties": {place: record}}, tool_name)
+    assert problems([tool], "raise KeyError('x') from BaseException('y')") == ""
+
+
+@pytest.mark.parametrize("field", ["NotRequired", "Any", "Literal", "list", "TypedDict"])
+def test_a_field_named_like_a_word_of_annotations_is_not_taken_for_it(field: str) -> None:
+    fields = {
+        field: {"type": "integer"},
+        "any": {},
+        "items": {"type": "array", "items": {"type": "string"}},
+        "state": {"enum": ["open"]},
+    }
+    record = {"type": "object", "properties": fields, "required": ["items"]}
+    tool = described({"type": "object", "properties": {"value": record}, "required": ["value"]})
+    whole = f"{{'{field}': 1, 'any': 2, 'items': ['a'], 'state': 'open'}}"
+    for fits in (whole, "{'items': []}"):
+        assert problems([tool], f"await do({fits})") == ""
+
+
+NODES = {"$ref": "#/$defs/node_list"}
+
+
+@pytest.mark.parametrize(
+    ("definition", "fits", "fits_not"),
+    [
+        (
+            {
+                "type": "object",
+                "properties": {"next": NODES, "x": {"type": "integer"}},
+                "required": ["x"],
+            },
+            "{'x': 1, 'next': {'x': 2}}",
+            "{'x': 1, 'next': {'x': ''}}",
+        ),
+        ({"type": "array", "items": NODES}, "[[], [[]]]", "1"),
+        (
+            {"anyOf": [{"type": "array", "items": NODES}, {"type": "integer"}]},
+            "[1, [2, [3]]]",
+            "''",
+        ),
+        (
+            {"anyOf": [NODES, {"type": "object", "properties": {"x": NODES}}]},
+            "{'x': {'x': {}}}",
+            None,
+        ),
+        (NODES, "1", None),
+    ],
+    ids=["record", "list", "union", "union_with_itself", "itself"],
+)
+def test_a_definition_may_refer_to_itself(
+    definition: dict[str, Any], fits: str, fits_not: str | None
+) -> None:
+    tool = described(
+        {
+            "type": "object",
+            "properties": {"value": NODES},
+            "required": ["value"],
+            "$defs": {"node_list": definition},
+        },
+        "find-all",
+    )
+    assert problems([tool], f"await find_all({fits})") == ""
+    if fits_not is not None:
+        assert "error" in problems([tool], f"await find_all({fits_not})")
+
+
 @pytest.mark.parametrize("text", ["\x00", 'ends with a "', '"""', "\\", "a\x0cb\u2028c", "\ud800"])
 def test_a_docstring_may_have_any_text(text: str) -> None:
     assert (
@@ -154,7 +232,7 @@ VALUES = {
 }
 LETTERS = st.characters(categories=["L", "Nd", "Pd", "Po", "Sc"])
 NAMES = st.text(LETTERS, min_size=1, max_size=8) | st.sampled_from(
-    ["list", "class", "others", "self", "Any", "do", "str", "x-y"]
+    ["list", "class", "others", "self", "Any", "do", "str", "x-y", "0", "_", "NotRequired"]
 )
 SCHEMAS = st.recursive(
     st.sampled_from([{"type": kind} for kind in VALUES])

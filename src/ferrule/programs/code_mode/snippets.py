@@ -38,11 +38,10 @@ from ferrule.programs.code_mode.interpreter import (
     with_advice,
 )
 from ferrule.programs.code_mode.stubs import (
-    BUILTIN_STUBS,
-    ERROR_STUBS,
     ERRORS,
     HEADER,
     CodeFunction,
+    checked_stubs,
     functions_of,
     stubs_of,
 )
@@ -274,7 +273,7 @@ class Snippets:
         if self._session is None:
             self._session = CodeSession(
                 self.bounds,
-                f"{HEADER}{BUILTIN_STUBS}{ERROR_STUBS}\n{stubs_of(self._functions.values())}",
+                checked_stubs(self._functions.values()),
                 seed=self._beginning["seed"],
                 time_s=self._beginning["time_s"],
                 is_replay=self._conditions.is_resumed,

@@ -49,13 +49,13 @@ ToolArgumentsError = ValueError
 ToolError = RuntimeError
 """
 """The exceptions that a call raises in a snippet, by the names of ferrule."""
-ERROR_STUBS = """\
+_ERRORS_AS_CLASSES = """\
 class ToolDeniedError(Exception): ...
 class ToolArgumentsError(Exception): ...
 class ToolError(Exception): ...
 """
 """The same for the checker, which does not know all exceptions of Python."""
-BUILTIN_STUBS = """\
+_BUILTINS = """\
 def filter(function: Any, items: Any, /) -> Any: ...
 def map(function: Any, items: Any, /, *more: Any) -> Any: ...
 def format(value: Any, spec: str = "", /) -> str: ...
@@ -107,6 +107,11 @@ def stubs_of(functions: Iterable[CodeFunction]) -> str:
     return "\n\n".join(function.stub for function in functions)
 
 
+def checked_stubs(functions: Iterable[CodeFunction]) -> str:
+    """The stubs of all functions, and what a checker of snippets needs beside them."""
+    return f"{HEADER}{_BUILTINS}{_ERRORS_AS_CLASSES}\n{stubs_of(functions)}"
+
+
 def _free_name(tool_name: str, taken: Collection[str]) -> str:
     name = _identifier(tool_name)
     number = 2
@@ -118,12 +123,17 @@ def _free_name(tool_name: str, taken: Collection[str]) -> str:
 
 
 def _identifier(text: str) -> str:
-    """The text as an identifier: `get-weather` becomes `get_weather`, and `list` `list_`."""
+    """The text as an identifier: `get-weather` becomes `get_weather`, and `list` `list_`.
+
+    None begins with `_`: a snippet would not find it, because the checker's `import *` leaves it
+    out.
+    """
     # Python reads identifiers in this form, so code would not find a name in another one.
     normalized = unicodedata.normalize("NFKC", text)
     name = "".join(sign if f"_{sign}".isidentifier() else "_" for sign in normalized)
-    if not name.isidentifier():  # empty, or a digit comes first
-        name = f"_{name}"
+    name = name.lstrip("_") or "tool"
+    if not name.isidentifier():  # a digit comes first
+        name = f"tool_{name}"
     if name in _RESERVED or _NAMED_RESULT.fullmatch(name):
         name = f"{name}_"
     return name
@@ -240,8 +250,11 @@ class _Types:
         finally:
             self.definitions = outer
 
-    def annotation(self, schema: Any, place: str) -> str:
-        """The annotation of a schema; `place` names a class that it may need."""
+    def annotation(self, schema: Any, place: str, reference: str = "") -> str:
+        """The annotation of a schema; `place` names a class that it may need.
+
+        `reference` is the one that led to the schema, if any.
+        """
         if not isinstance(schema, Mapping):
             return "Any"
         schema = cast("Mapping[str, Any]", schema)
@@ -263,7 +276,7 @@ class _Types:
                 return "list[Any]"
             return f"list[{self.annotation(schema['items'], place)}]"
         if kind == "object":
-            return self._of_object(schema, place)
+            return self._of_object(schema, place, reference)
         return _TYPES.get(str(kind), "Any")
 
     def _union(self, schemas: list[Any], place: str) -> str:
@@ -280,13 +293,13 @@ class _Types:
             if not isinstance(target, Mapping) or step not in target:
                 return "Any"
             target = cast("Mapping[str, Any]", target)[step]
-        name = self._class_name(reference.rsplit("/", 1)[-1])
-        self._names[reference] = name  # first, because a definition may refer to itself
-        annotation = self.annotation(target, name.removeprefix(self.prefix))
+        # A definition may refer to itself: as `Any`, until its class has a name.
+        self._names[reference] = "Any"
+        annotation = self.annotation(target, reference.rsplit("/", 1)[-1], reference)
         self._names[reference] = annotation
         return annotation
 
-    def _of_object(self, schema: Mapping[str, Any], place: str) -> str:
+    def _of_object(self, schema: Mapping[str, Any], place: str, reference: str) -> str:
         properties = schema.get("properties")
         if not isinstance(properties, Mapping) or not properties:
             others = schema.get("additionalProperties")
@@ -294,12 +307,15 @@ class _Types:
                 return f"dict[str, {self.annotation(others, place)}]"
             return "dict[str, Any]"
         fields = cast("Mapping[str, Any]", properties)
-        if not all(map(_is_identifier, fields)):
+        # The checker takes a field named `NotRequired` for that word in the field's own annotation.
+        if not all(_is_identifier(field) and field not in _IMPORTED for field in fields):
             return "dict[str, Any]"
         name = self._class_name(place)
         # Taken before the fields are written, which may have classes of the same name.
         position = len(self.classes)
         self.taken.add(name)
+        if reference:
+            self._names[reference] = name
         self.classes.append(f"class {name}(TypedDict): ...")
         required: set[str] = set(schema.get("required") or ())
         lines = [f"class {name}(TypedDict):"]
@@ -312,7 +328,9 @@ class _Types:
         return name
 
     def _class_name(self, place: str) -> str:
-        name = f"{self.prefix}{_class_prefix(_identifier(place))}"
+        # Anew an identifier, and no name that code needs: of a tool `key` and its field `error`, it
+        # would be `KeyError`.
+        name = _identifier(f"{self.prefix}{_class_prefix(_identifier(place))}")
         free, number = name, 2
         while free in self.taken:
             free = f"{name}{number}"
