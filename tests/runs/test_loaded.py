@@ -20,13 +20,15 @@ from ferrule import (
     Run,
     Tool,
     ToolRetry,
+    ToolStop,
     call_tool,
     configure,
     context,
     deny,
+    gather,
     tool,
 )
-from ferrule.errors import ConfigurationError, LimitReachedError, UnavailableError
+from ferrule.errors import ConfigurationError, LimitReachedError, StoreError, UnavailableError
 from ferrule.net.errors import payload_error
 from ferrule.testing import ScriptedLM
 
@@ -463,3 +465,150 @@ def test_a_reader_raises_where_a_forward_was_told_that_its_call_was_denied() -> 
         run = Desk().start(task="x", store=store)
         assert run.prediction == "denied"
         assert Run.load(store, run.id, Desk()).prediction == "denied"
+
+
+class _OwnError(Exception):
+    """No built-in exception, and none of ferrule's."""
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("error", [KeyError("k"), ToolStop("halt"), _OwnError("own")], ids=repr)
+def test_a_loaded_run_that_a_validator_ended_has_no_step_that_the_run_had_not(
+    error: Exception, native: bool
+) -> None:
+    store, program = MemoryStore(), agent(native=native)
+
+    @program.output_validator
+    def check(answer: Any) -> None:
+        raise error
+
+    with context(lm=ScriptedLM([STEPS[0], STEPS[2]])):
+        run = program.start(task="Pay.", store=store)
+        loaded = Run.load(store, run.id, program)
+        assert run.status == loaded.status == "failed"
+        assert list(loaded.trajectory.steps) == list(run.trajectory.steps)
+        assert list(loaded.messages) == list(run.messages)
+        assert len(run.trajectory.steps) == 1
+
+
+@pytest.mark.parametrize("error", [KeyError("k"), ToolStop("halt"), ValueError()], ids=repr)
+def test_an_error_of_a_validator_that_a_forward_caught_is_raised_in_each_replay(
+    error: Exception,
+) -> None:
+    store, asked = MemoryStore(), []
+
+    class Careful(Module):
+        def __init__(self) -> None:
+            self.agent = agent()
+
+            @self.agent.output_validator
+            def check(answer: Any) -> None:
+                asked.append(answer)
+                raise error
+
+        def forward(self, task: str) -> str:
+            try:
+                return self.agent(task=task).answer
+            except type(error) as caught:
+                call_tool(Tool(lambda: "done", "ask", require_confirmation=True))
+                return f"caught {caught}"
+
+    program = Careful()
+    with context(lm=ScriptedLM([STEPS[2]])):
+        run = program.start(task="Pay.", store=store)
+        loaded = Run.load(store, run.id, program)
+        loaded.answer(loaded.pending[0].approve())
+        assert loaded.resume().prediction == f"caught {error}"
+        assert Run.load(store, run.id, program).prediction == f"caught {error}"
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("has_loaded", [False, True])
+def test_a_run_that_was_cancelled_while_it_waited_says_the_same_everywhere(
+    has_loaded: bool,
+) -> None:
+    store, program = MemoryStore(), agent()
+    with context(lm=ScriptedLM(STEPS)):
+        run = waiting(store, program)
+        if has_loaded:
+            run = Run.load(store, run.id, program)
+        run.cancel()
+        loaded = Run.load(store, run.id, program)
+        assert (loaded.status, str(loaded.error)) == (run.status, str(run.error))
+
+
+def test_a_cancellation_that_is_refused_changes_nothing() -> None:
+    """Another process has approved the call, and ended the run."""
+    store, program = MemoryStore(), agent()
+    with context(lm=ScriptedLM(STEPS)):
+        run = waiting(store, program)
+        other = Run.load(store, run.id, program)
+        other.answer(other.pending[0].approve())
+        other.resume()
+        before = run.status, run.pending, run.error, run.cancelled
+        with pytest.raises(StoreError, match="done already"):
+            run.cancel()
+        assert (run.status, run.pending, run.error, run.cancelled) == before
+
+
+def test_the_result_of_a_call_that_ended_the_run_is_the_same_for_each_reader() -> None:
+    """An exception collects the frames of all that raise it again."""
+    store = MemoryStore()
+
+    @tool
+    def stop() -> str:
+        """Stop."""
+        raise ToolStop("halt")
+
+    program = ReAct("task -> answer", [stop])
+    with context(lm=ScriptedLM([{"name": "stop", "args": {}}])):
+        run = program.start(task="Stop.", store=store)
+        loaded = Run.load(store, run.id, program)
+
+        def results(reader: Run) -> list[Any]:
+            return [
+                event.result.content for event in reader.events() if event.type == "CallFinished"
+            ]
+
+        for _ in range(2):
+            assert results(run) == results(loaded) == ["Execution error in stop: ToolStop: halt"]
+            for reader in (run, loaded):
+                with pytest.raises(ToolStop):
+                    _ = reader.prediction
+
+
+def test_decisions_are_in_the_order_in_which_they_were_given() -> None:
+    store, program = MemoryStore(), agent()
+    pays = [{"name": "pay", "args": {"euros": euros}} for euros in (1, 2)]
+    with context(lm=ScriptedLM([pays, STEPS[2]])):
+        run = waiting(store, program)
+        first, second = run.pending
+        store.decide(run.id, second.deny("No.").signed("ann"))
+        store.decide(run.id, first.approve().signed("bob"))
+        resumed = Run.load(store, run.id, program).resume()
+        loaded = Run.load(store, run.id, program)
+        assert [decision.by for decision in resumed.decisions] == ["ann", "bob"]
+        assert [decision.by for decision in loaded.decisions] == ["ann", "bob"]
+
+
+def test_events_of_programs_at_once_are_in_the_order_in_which_they_were_written(
+    any_store: Any,
+) -> None:
+    """A client that comes back asks for the events after the last one that it has."""
+
+    class Three(Module):
+        def __init__(self) -> None:
+            self.agent = agent()
+
+        async def aforward(self, task: str) -> list[str]:
+            found = await gather(*(self.agent.acall(task=task) for _ in range(3)))
+            return [each.answer for each in found]
+
+    program = Three()
+    with context(lm=ScriptedLM([STEPS[2]] * 3)):
+        stream = program.stream(task="Pay.", store=any_store)
+        live = [event.path for event in stream if event.type == "ModelAnswered"]
+        loaded = Run.load(any_store, stream.run.id, program)
+        for reader in (stream.run, loaded):
+            paths = [event.path for event in reader.events() if event.type == "ModelAnswered"]
+            assert paths == live

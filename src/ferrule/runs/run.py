@@ -471,7 +471,7 @@ class Run(Displayed, RunState, Typed[S]):
             raise InputError(f"`at_step` is a number of steps, 0 or more; found {shown(count)}.")
         if count == 0:
             return 0
-        journal = ClosedJournal(self.journal.entries)
+        journal = ClosedJournal(self.journal.entries, is_whole=self.status == "done")
         journal.most_steps = count
         again = self._replayed_in(journal)
         if journal.after_steps is None and journal.end is None and again.error is not None:
@@ -556,6 +556,8 @@ class Run(Displayed, RunState, Typed[S]):
             run.answers[decision.question_id] = decision
             if decision.question_id not in counted:
                 run.decisions.append(decision)
+        # As where they were given; the journal has them in the order in which they were used.
+        run.decisions.sort(key=lambda decision: decision.at or 0.0)
         run.persistence = StoredRun(store, run, is_new=False)
         return run
 
@@ -652,7 +654,7 @@ class Run(Displayed, RunState, Typed[S]):
                 self._replay(lock)
 
     def _replay(self, lock: Any) -> None:
-        journal = ClosedJournal(self.journal.entries)
+        journal = ClosedJournal(self.journal.entries, is_whole=self.status == "done")
         again = self._replayed_in(journal)
         if self.status == "done" and again.error is not None:
             raise again.error

@@ -25,6 +25,7 @@ from ferrule.errors import (
     LMError,
     RunCancelledError,
     RunError,
+    StoreError,
     checks_keywords,
 )
 from ferrule.observers import Observers
@@ -112,7 +113,7 @@ class Frame(Struct):
     given: tuple[Any, ...] = ()
     """The values with which code of the run called its program."""
     failures: list[tuple[Any, Entry]] | None = None
-    """In plain Python: model failures that the code may still catch.
+    """In plain Python: failures of models and of the user's checks that the code may still catch.
 
     Each with the task or thread that saw it."""
 
@@ -493,22 +494,29 @@ class RunState:
         """
         if grace_s is not ...:
             check_grace(grace_s)
-        self.cancelled = True
+        was_cancelled, self.cancelled = self.cancelled, True
         with _BEGINNING.lock:
             self._halt(grace_s)
             if self.executing or self.status not in {"waiting", "queued", "running"}:
                 return
-            if self.status != "running":
+        store = None
+        if self.persistence is not None and not self.persistence.is_new:
+            store = self.persistence.store
+            try:
+                store.cancel(self.id)
+            except StoreError:  # another process has ended it
+                self.cancelled = was_cancelled
+                raise
+        with _BEGINNING.lock:
+            if self.executing:
+                return
+            if self.status in {"waiting", "queued"}:
                 self.status, self.pending = "cancelled", ()
                 self.forget_untaken()
-                self.error = RunCancelledError(
-                    f"The run {self.id} was cancelled while it waited for a person."
-                )
-        if self.persistence is None or self.persistence.is_new:
+                self.error = RunCancelledError(f"The run {self.id} was cancelled.")
+        if store is None or self.status != "running":
             return
-        store = self.persistence.store
-        store.cancel(self.id)
-        if self.status == "running" and store.summary(self.id).status == "cancelled":
+        if store.summary(self.id).status == "cancelled":
             self.status = "cancelled"  # no process executed it
 
     def _halt(self, grace_s: float | EllipsisType | None) -> None:

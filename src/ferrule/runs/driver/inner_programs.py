@@ -6,8 +6,9 @@ at the slot of the call: a replay uses only the result, and does not execute the
 spending of a program that a tool's function calls, which is another run, is recorded there, too.
 
 A failed model call is journalled only if the program handles it; otherwise a resumed run calls the
-model again. A `forward` is plain Python, so the driver cannot see whether it caught the error. It
-has if it goes on: `keep_caught` then journals the failure.
+model again. So it is with an error of an output validator, or of a function that chooses tools. A
+`forward` is plain Python, so the driver cannot see whether it caught the error. It has if it goes
+on: `keep_caught` then journals the failure.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def recount(frame: Frame, slot: Slot) -> None:
 
 
 async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
-    """Journal the model failures that plain Python caught here, so that a replay fails there, too.
+    """Journal the failures that plain Python caught here, so that a replay fails there, too.
 
     The code has caught a failure when it goes on in the task or thread that saw it. Code in another
     one may not know of it yet.

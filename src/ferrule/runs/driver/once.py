@@ -16,17 +16,27 @@ Programs that the functions of the last two call have a frame below this place.
 
 from __future__ import annotations
 
+import builtins
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.concurrency.cancellation import raising_errors
 from ferrule.encoding.encode import is_exact
-from ferrule.errors import InputError, RunError, shown
+from ferrule.encoding.stored import reading
+from ferrule.errors import (
+    InputError,
+    ReplayMismatchError,
+    RunCancelledError,
+    RunError,
+    StoreError,
+    shown,
+)
 from ferrule.runs.driver.deps import with_context
 from ferrule.runs.driver.halts import await_effectless, run_effectless
 from ferrule.runs.driver.inner_programs import close_frame, hand_up, keep_caught, recount
+from ferrule.runs.journal.encode import error_form, read_error
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.life import cancellable
 from ferrule.runs.limits import Budget
@@ -42,6 +52,9 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.deps import ContextParameter
 
 T = TypeVar("T")
+
+_NOT_OF_THE_CODE = (ReplayMismatchError, RunCancelledError, StoreError)
+"""Errors of this execution, which another one need not have."""
 
 
 async def answer_once(frame: Frame, act: Once) -> Any:
@@ -135,18 +148,49 @@ async def run_code(frame: Frame, slot: Slot, act: Once, was_unchecked: Callable[
     entry = journal.take_optional(slot, "once", name)
     if entry is not None:
         recount(frame, slot)
+        if isinstance(entry.value, dict):
+            with reading(f"The error at {slot} of the journal"):
+                error = _raised_again(cast("dict[str, Any]", entry.value))
+            raise error
         return entry.value
-    if was_unchecked():
-        if not journal.is_closed:  # so that a later replay finds it
-            await frame.write(Entry(slot, "once", name, []))
+    is_unchecked = was_unchecked()
+    if is_unchecked and journal.is_closed:
+        return None
+    if is_unchecked or journal.is_closed:
+        # So that a later replay finds it. A closed journal refuses it: the run ended here.
+        await frame.write(Entry(slot, "once", name, []))
         return None
     frame.failures = []
     try:
         with settings.entered(Scope(overrides, here.frame, here.call)):
             entry = await _compute(frame, slot, make, name, blocks=blocks)
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, _NOT_OF_THE_CODE):
+            frame.failures.append((None, Entry(slot, "once", name, _raised(error))))
+        raise
     finally:
         hand_up(frame)  # a `forward` around this program may catch them
     return entry.value
+
+
+def _raised(error: Exception) -> dict[str, Any]:
+    """An error in place of an answer, as JSON data."""
+    form = error_form(error)
+    arguments = [*error.args]
+    if type(error) is getattr(builtins, form["type"], None) and is_exact(arguments):
+        form["arguments"] = arguments
+    return form
+
+
+def _raised_again(form: Mapping[str, Any]) -> BaseException:
+    """The error that a function raised and a `forward` caught: `except ValueError` does it again.
+
+    An exception of another library comes back as `RunError`, as that of any loaded run.
+    """
+    kind = getattr(builtins, form["type"], None)
+    if "arguments" in form and isinstance(kind, type) and issubclass(kind, Exception):
+        return kind(*form["arguments"])
+    return read_error(form)
 
 
 def _was_unchecked(frame: Frame, slot: Slot, name: str) -> bool:
@@ -154,7 +198,7 @@ def _was_unchecked(frame: Frame, slot: Slot, name: str) -> bool:
     journal = frame.run.journal
     if frame.live or journal.has_below(slot.inside()):
         return False  # what it checks is new, or it began
-    if journal.is_closed or journal.ahead(frame.path, frame.acts) is not None:
+    if journal.is_whole or journal.ahead(frame.path, frame.acts) is not None:
         return True
     if name in journal.once_names:
         return False  # a crash came before its answer

@@ -50,6 +50,8 @@ class Journal:
         """Makes each entry durable; None keeps entries in memory only."""
         self.is_closed = False
         """Whether a replay only reads: an act that is not recorded is not performed."""
+        self.is_whole = False
+        """Whether it is closed, and the run went to its end: no act is missing."""
         self.may_bring_messages = True
         """Whether messages to the run are recorded, or may still come."""
         self.is_first = not self.entries
@@ -542,9 +544,11 @@ class ClosedJournal(Journal):
     has not ended, that is where its recorded part ends (`end`).
     """
 
-    def __init__(self, entries: Iterable[Entry], *, keeps_requests: bool = False) -> None:
+    def __init__(
+        self, entries: Iterable[Entry], *, is_whole: bool = True, keeps_requests: bool = False
+    ) -> None:
         super().__init__(entries, self._refuse)
-        self.is_closed = True
+        self.is_closed, self.is_whole = True, is_whole
         # A reader takes no new messages: most runs then have none.
         self.may_bring_messages = any(Slot(entry.slot).is_message for entry in self.entries)
         self.end: Slot | None = None

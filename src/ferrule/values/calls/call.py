@@ -384,7 +384,9 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
         if not text.strip():
             text = _NO_REASON
     else:
-        text = error_text(call.name, call.args, error)
+        # The frames of an error that ended the run are those of its readers, too, and none are
+        # left of a loaded one.
+        text = error_text(call.name, call.args, error, shows_frames=is_raised)
     return ToolResult(
         call.name,
         text,

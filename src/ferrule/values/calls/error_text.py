@@ -26,18 +26,23 @@ _DEEPEST = 10
 """The deepest indent of nested exception groups in characters, two for each level."""
 
 
-def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:
+def error_text(
+    tool: str, args: dict[str, Any], error: BaseException, *, shows_frames: bool = True
+) -> str:
     """The observation for a call of `tool` with `args` that raised `error`."""
-    return f"Execution error in {tool}: {_described(error, args)}"
+    described = _described(error, args, shows_frames=shows_frames)
+    return f"Execution error in {tool}: {described}"
 
 
-def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> str:
+def _described(
+    error: BaseException, args: dict[str, Any], indent: str = "", *, shows_frames: bool
+) -> str:
     text = type(error).__name__
     message = _without_paths(printed(error) or "", args)
     if message:
         text += f": {message}"
     # A call that timed out was stopped at any line: the line says nothing.
-    if not isinstance(error, ToolTimeoutError):
+    if shows_frames and not isinstance(error, ToolTimeoutError):
         for frame in _frames(error):
             text += f"\n{indent}  {frame}"
     # The failures of a `TaskGroup` are in the group's exceptions; its own message has only their
@@ -45,7 +50,8 @@ def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> 
     if isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST:
         group = cast("BaseExceptionGroup[BaseException]", error)
         for member in group.exceptions[:_MOST_EXCEPTIONS]:
-            text += f"\n{indent}- {_described(member, args, indent + '  ')}"
+            described = _described(member, args, f"{indent}  ", shows_frames=shows_frames)
+            text += f"\n{indent}- {described}"
     return text
 
 

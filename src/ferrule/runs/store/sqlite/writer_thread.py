@@ -221,7 +221,7 @@ class WriterThread:
         # One call per loop, because waking a loop is a system call.
         for loop, settled in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed: no caller is waiting
-                loop.call_soon_threadsafe(_settle, loop, settled)
+                loop.call_soon_threadsafe(_settle, loop, settled[::-1])
 
     def _wake_next(self) -> None:
         """Wake the next thread whose answer is ready, unless one is waking. Call it with the lock.
@@ -238,6 +238,7 @@ class WriterThread:
 def _settle(
     loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Answer]]
 ) -> None:
+    """Set the futures, from the last to the first: those who wait go on in the order of writing."""
     try:
         while settled:
             # Left in the list until it is set: Ctrl-C may come at any point.
