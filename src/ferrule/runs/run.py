@@ -556,7 +556,7 @@ class Run(Displayed, RunState, Typed[S]):
             run.answers[decision.question_id] = decision
             if decision.question_id not in counted:
                 run.decisions.append(decision)
-        # As where they were given; the journal has them in the order in which they were used.
+        # By time, as in the process that took them: the journal has them in the order of their use.
         run.decisions.sort(key=lambda decision: decision.at or 0.0)
         run.persistence = StoredRun(store, run, is_new=False)
         return run

@@ -504,7 +504,7 @@ class RunState:
             store = self.persistence.store
             try:
                 store.cancel(self.id)
-            except StoreError:  # another process has ended it
+            except StoreError:  # nothing was cancelled: another process may have ended the run
                 self.cancelled = was_cancelled
                 raise
         with _BEGINNING.lock:

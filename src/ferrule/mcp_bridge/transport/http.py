@@ -415,7 +415,7 @@ def check_remote(spec: ServerSpec, *, allow_http: bool) -> None:
 
 
 def _scheme_and_host(url: str) -> tuple[str, str]:
-    """Both empty for what is no address."""
+    """The scheme and the host of an address; two empty texts if it is not one."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises for one that is no number

@@ -125,7 +125,7 @@ def _free_name(tool_name: str, taken: Collection[str]) -> str:
 def _identifier(text: str) -> str:
     """The text as an identifier: `get-weather` becomes `get_weather`, and `list` `list_`.
 
-    None begins with `_`: a snippet would not find it, because the checker's `import *` leaves it
+    No name begins with `_`: the checker imports the stubs with `import *`, which leaves such names
     out.
     """
     # Python reads identifiers in this form, so code would not find a name in another one.
@@ -328,8 +328,8 @@ class _Types:
         return name
 
     def _class_name(self, place: str) -> str:
-        # Anew an identifier, and no name that code needs: of a tool `key` and its field `error`, it
-        # would be `KeyError`.
+        # The parts together need a check of their own: the tool `key` with a field `error` would
+        # make a class `KeyError`.
         name = _identifier(f"{self.prefix}{_class_prefix(_identifier(place))}")
         free, number = name, 2
         while free in self.taken:

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOT_OF_THE_CODE = (ReplayMismatchError, RunCancelledError, StoreError)
-"""Errors of this execution, which another one need not have."""
+_OF_THIS_EXECUTION = (ReplayMismatchError, RunCancelledError, StoreError)
+"""Errors that say nothing about the function called: another execution may not have them."""
 
 
 async def answer_once(frame: Frame, act: Once) -> Any:
@@ -108,6 +108,8 @@ async def _make(frame: Frame, act: Once) -> Any:
 
 async def run_code(frame: Frame, slot: Slot, act: Once, was_unchecked: Callable[[], bool]) -> Any:
     """Call functions of the user in a frame of the run, and record the result at a slot.
+
+    If they raise, the error is recorded once a `forward` has caught it, and each replay raises it.
 
     If nothing is recorded there, `was_unchecked` says whether the run went on without: then the
     answer is None.
@@ -165,7 +167,7 @@ async def run_code(frame: Frame, slot: Slot, act: Once, was_unchecked: Callable[
         with settings.entered(Scope(overrides, here.frame, here.call)):
             entry = await _compute(frame, slot, make, name, blocks=blocks)
     except BaseException as error:
-        if isinstance(error, Exception) and not isinstance(error, _NOT_OF_THE_CODE):
+        if isinstance(error, Exception) and not isinstance(error, _OF_THIS_EXECUTION):
             frame.failures.append((None, Entry(slot, "once", name, _raised(error))))
         raise
     finally:

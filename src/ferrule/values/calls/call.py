@@ -384,8 +384,8 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
         if not text.strip():
             text = _NO_REASON
     else:
-        # The frames of an error that ended the run are those of its readers, too, and none are
-        # left of a loaded one.
+        # The error of a run gets a frame from each reader that raises it, and loses all frames in
+        # a store.
         text = error_text(call.name, call.args, error, shows_frames=is_raised)
     return ToolResult(
         call.name,

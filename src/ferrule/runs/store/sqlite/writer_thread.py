@@ -238,7 +238,7 @@ class WriterThread:
 def _settle(
     loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Answer]]
 ) -> None:
-    """Set the futures, from the last to the first: those who wait go on in the order of writing."""
+    """Set the futures, the last first: the list is in the reverse order of the writes."""
     try:
         while settled:
             # Left in the list until it is set: Ctrl-C may come at any point.
